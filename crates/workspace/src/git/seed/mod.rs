@@ -28,9 +28,8 @@ use glovebox_spec::{Grant, Isolation, SeedRepository};
 use held::{HeldObjects, LinkBudget};
 use parts::Inside;
 use serde::{Deserialize, Serialize};
-use source::{Problem, Source, child_dirs};
+use source::{Problem, Source};
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -163,25 +162,16 @@ impl SeedBuild<'_> {
         if is_own && self.records.last().is_some_and(|own| own.problem.is_none()) {
             self.show_live(&source)?;
         }
-        let mut waiting = vec![PathBuf::from("modules")];
-        while let Some(below) = waiting.pop() {
-            for name in child_dirs(&source.git_dir, below.as_os_str().as_bytes()) {
-                if self.records.len() >= MAX_REPOSITORIES {
-                    return Ok(());
-                }
-                let path = below.join(OsStr::from_bytes(&name));
-                match source.module(path.as_os_str().as_bytes()) {
-                    // A submodule's name may contain slashes.
-                    None => waiting.push(path),
-                    Some(Ok(module)) => {
-                        self.add_git_dir(&module, inside.join(&path), false, true)?;
-                        waiting.push(path.join("modules"));
-                    }
-                    Some(Err(problem)) => self.records.push(missing(inside.join(&path), &problem)),
-                }
+        source.each_module(|path, module| {
+            if self.records.len() >= MAX_REPOSITORIES {
+                return Ok(false);
             }
-        }
-        Ok(())
+            match module {
+                Ok(module) => self.add_git_dir(module, inside.join(path), false, true)?,
+                Err(problem) => self.records.push(missing(inside.join(path), problem)),
+            }
+            Ok(true)
+        })
     }
 
     /// Creates the directories above a nested repository, with the attributes of the project's.

@@ -1,14 +1,12 @@
 //! Git directories for a copy of a project on another machine: their files, without objects.
 
 use super::parts::{self, Inside};
-use super::source::{Source, child_dirs};
+use super::source::Source;
 use super::target::Target;
 use super::{Anchor, MAX_REPOSITORIES, hidden_below};
 use crate::git::GitHistory;
 use glovebox_spec::SeedRepository;
-use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// A git directory that was written, or the reason for which it was not.
@@ -60,23 +58,9 @@ pub(crate) fn write_sent(
         }
     };
     write(Ok(&source), inside.clone(), false)?;
-    let mut waiting = vec![PathBuf::from("modules")];
-    while let Some(below) = waiting.pop() {
-        for name in child_dirs(&source.git_dir, below.as_os_str().as_bytes()) {
-            let path = below.join(OsStr::from_bytes(&name));
-            let found = source.module(path.as_os_str().as_bytes());
-            // A submodule's name may contain slashes.
-            waiting.push(match found {
-                Some(_) => path.join("modules"),
-                None => path.clone(),
-            });
-            let Some(module) = found else { continue };
-            let module = module.as_ref().map_err(ToString::to_string);
-            if !write(module, inside.join(&path), true)? {
-                return Ok(sent);
-            }
-        }
-    }
+    source.each_module(|path, module| {
+        write(module.map_err(ToString::to_string), inside.join(path), true)
+    })?;
     Ok(sent)
 }
 

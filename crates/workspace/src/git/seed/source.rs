@@ -9,8 +9,9 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fmt;
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 /// Reason for a file that exceeds its limit.
 const TOO_LONG: &str = "is too long";
@@ -100,7 +101,7 @@ impl Source {
     }
 
     /// Opens the git directory of a submodule at `path` in this one; `None` if it has no `HEAD`.
-    pub(super) fn module(&self, path: &[u8]) -> Option<Result<Self, Problem>> {
+    fn module(&self, path: &[u8]) -> Option<Result<Self, Problem>> {
         let open = || self.git_dir.beneath(path);
         open().ok()?.stat(b"HEAD").ok()?;
         let failed = |errno| Problem::of(path, errno);
@@ -108,6 +109,36 @@ impl Source {
             let common = open().map_err(failed)?;
             Self::new(git_dir, common)
         }))
+    }
+
+    /// Opens the git directories of submodules below this one, nested ones included, and calls
+    /// `visit` with the path of each, relative to this one. Below one that cannot be opened nothing
+    /// is searched. Stops when `visit` returns false.
+    ///
+    /// # Errors
+    /// The first error of `visit`.
+    pub(super) fn each_module(
+        &self,
+        mut visit: impl FnMut(&Path, Result<&Self, &Problem>) -> io::Result<bool>,
+    ) -> io::Result<()> {
+        let mut waiting = vec![PathBuf::from("modules")];
+        while let Some(below) = waiting.pop() {
+            for name in child_dirs(&self.git_dir, below.as_os_str().as_bytes()) {
+                let path = below.join(OsStr::from_bytes(&name));
+                let Some(module) = self.module(path.as_os_str().as_bytes()) else {
+                    // A submodule's name may contain slashes.
+                    waiting.push(path);
+                    continue;
+                };
+                if !visit(&path, module.as_ref())? {
+                    return Ok(());
+                }
+                if module.is_ok() {
+                    waiting.push(path.join("modules"));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn new(git_dir: Anchor, common: Anchor) -> Result<Self, Problem> {
@@ -215,7 +246,7 @@ pub(super) fn entries(dir: &Anchor, path: &[u8]) -> Vec<(Vec<u8>, FileType)> {
 }
 
 /// Returns the names of the directories in a directory.
-pub(super) fn child_dirs(dir: &Anchor, path: &[u8]) -> Vec<Vec<u8>> {
+fn child_dirs(dir: &Anchor, path: &[u8]) -> Vec<Vec<u8>> {
     let found = entries(dir, path).into_iter();
     found
         .filter(|(_, kind)| *kind == FileType::Directory)
