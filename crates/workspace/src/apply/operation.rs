@@ -181,8 +181,7 @@ impl<'a> OperationDirs<'a> {
 
     fn take_out(&self, path: &RelPath, slot: u32, expected: &Signature) -> Result<(), Fault> {
         let (dir, name) = self.parent(path)?;
-        self.expect(&dir, name, path, expected)?;
-        let current = self.current(expected);
+        let current = self.expect(&dir, name, path, expected)?;
         let slot = slot.to_string();
         let old = &self.staging.old;
         match rename_new(&dir, name, old, slot.as_bytes()) {
@@ -208,8 +207,7 @@ impl<'a> OperationDirs<'a> {
 
     fn exchange(&self, path: &RelPath, slot: u32, expected: &Signature) -> Result<(), Fault> {
         let (dir, name) = self.parent(path)?;
-        self.expect(&dir, name, path, expected)?;
-        let current = self.current(expected);
+        let current = self.expect(&dir, name, path, expected)?;
         let slot = slot.to_string();
         let new = &self.staging.new;
         let swap = || {
@@ -382,21 +380,25 @@ impl<'a> OperationDirs<'a> {
             .map_err(|errno| self.cannot("open the directory of", path, errno))
     }
 
-    /// Fails if the object differs from what the plan saw and from what this commit made of it.
+    /// Returns the attributes of an object that is as the plan saw it, or as this commit made it.
+    ///
+    /// # Errors
+    /// `busy` if it is neither.
     fn expect(
         &self,
         dir: &OwnedFd,
         name: &[u8],
         path: &RelPath,
         expected: &Signature,
-    ) -> Result<(), Fault> {
+    ) -> Result<Signature, Fault> {
         let now = match stat_at(dir.as_fd(), name) {
             Ok(stat) => Signature::from(&stat),
             Err(Errno::NOENT) => Signature::Absent,
             Err(errno) => return Err(self.cannot("inspect", path, errno)),
         };
-        if now.is_same(&self.current(expected)) {
-            Ok(())
+        let current = self.current(expected);
+        if now.is_same(&current) {
+            Ok(current)
         } else {
             Err(self.changed(path))
         }
