@@ -78,8 +78,9 @@ pub(crate) fn run(
                 silent = end_silent(&mut child, silence)?;
                 break;
             }
-            // Reaches the end only when processes that outlive the command have closed the pipe
-            // too.
+            // In pieces, not in lines: a test program may print the name of a test, without an end
+            // of the line, before the test waits for ever. Reaches the end only when processes that
+            // outlive the command have closed the pipe too.
             let count = output.read(&mut bytes)?;
             if count == 0 {
                 break;
@@ -146,7 +147,7 @@ fn process_tree(top: u32) -> Vec<(i32, String)> {
             .to_str()
             .and_then(|name| name.parse().ok());
         let Some(process) = process else { continue };
-        if let Some(parent) = stat_fields(process).and_then(|fields| fields.get(1)?.parse().ok()) {
+        if let Some(parent) = stat_field(process, 1).and_then(|parent| parent.parse().ok()) {
             children.entry(parent).or_default().push(process);
         }
     }
@@ -161,17 +162,16 @@ fn process_tree(top: u32) -> Vec<(i32, String)> {
     tree
 }
 
-/// Returns the fields of `/proc/PID/stat` after the name: state, parent, and so on (proc(5)).
-fn stat_fields(process: i32) -> Option<Vec<String>> {
+/// Returns one of the fields of `/proc/PID/stat` behind the name; 0 is the state, 1 the parent.
+fn stat_field(process: i32, index: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(')')?;
-    Some(rest.split_whitespace().map(str::to_owned).collect())
+    step::stat_fields(&stat).nth(index).map(str::to_owned)
 }
 
 fn described(process: i32, depth: usize) -> String {
     let read =
         |name: &str| fs::read_to_string(format!("/proc/{process}/{name}")).unwrap_or_default();
-    let state = stat_fields(process).and_then(|fields| fields.into_iter().next());
+    let state = stat_field(process, 0);
     let words = read("cmdline").replace('\0', " ");
     // For each thread: the thread of the test is the one that is stuck, not that of the harness.
     let threads = fs::read_dir(format!("/proc/{process}/task"));

@@ -39,11 +39,16 @@ pub(crate) fn wait(mut child: Child) -> Result<ExitStatus> {
     Ok(child.wait()?)
 }
 
-/// Returns the sum of the fields utime, stime, cutime and cstime, the 14th to 17th of a line of
-/// `/proc/PID/stat`. The second field is a name in parentheses that may contain any character.
-fn ticks_of_all(stat: &str) -> u64 {
+/// Returns the fields of a line of `/proc/PID/stat` behind the second one, from the state on
+/// (proc(5)). The second field is a name in parentheses that may contain any character.
+pub(crate) fn stat_fields(stat: &str) -> impl Iterator<Item = &str> {
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let fields = after_name.split_whitespace().skip(11).take(4);
+    after_name.split_whitespace()
+}
+
+/// Returns the sum of the fields utime, stime, cutime and cstime, the 14th to 17th.
+fn ticks_of_all(stat: &str) -> u64 {
+    let fields = stat_fields(stat).skip(11).take(4);
     fields
         .filter_map(|field| field.parse::<u64>().ok())
         .sum::<u64>()
