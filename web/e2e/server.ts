@@ -8,6 +8,8 @@ import { test as base, type Page } from "@playwright/test";
 
 const TOKEN = "0123456789abcdef0123456789abcdef";
 const START_MS = 30_000;
+/** How long a cancelled session may take to end, on a busy machine. */
+const REMOVE_MS = 30_000;
 
 /** One answer of a recorded model. */
 export function answer(text: string, ...calls: { name: string; arguments: unknown }[]): string {
@@ -152,20 +154,33 @@ export class TestServer {
     if (!called.ok) throw new Error(`the call was answered ${called.status}: ${await called.text()}`);
   }
 
+  /** Removes the sessions one by one: their sandboxes would outlive the server. */
+  private async removeSessions(): Promise<void> {
+    const { sessions } = (await (await this.ask("GET", "/api/sessions")).json()) as { sessions: { id: string }[] };
+    for (const { id } of sessions) {
+      await this.ask("POST", `/api/sessions/${id}/cancel`);
+      await this.remove(id);
+    }
+  }
+
+  /** Removes a cancelled session, which is refused until its turn has ended. */
+  private async remove(id: string): Promise<void> {
+    const end = Date.now() + REMOVE_MS;
+    for (;;) {
+      const answer = await this.ask("DELETE", `/api/sessions/${id}`);
+      if (answer.ok || answer.status === 404) return;
+      if (Date.now() > end) throw new Error(`the session stays: ${answer.status}: ${await answer.text()}`);
+      await new Promise((done) => setTimeout(done, 100));
+    }
+  }
+
   async stop(): Promise<void> {
     this.mend();
-    // Sandboxes outlive the server: sessions are removed one by one, so that none stays behind.
-    if (this.child?.exitCode === null && this.backend) {
-      const { sessions } = (await (await this.ask("GET", "/api/sessions")).json()) as { sessions: { id: string }[] };
-      for (const { id } of sessions) {
-        await this.ask("POST", `/api/sessions/${id}/cancel`);
-        for (let tries = 0; tries < 50; tries += 1) {
-          if ((await this.ask("DELETE", `/api/sessions/${id}`)).status !== 429) break;
-          await new Promise((done) => setTimeout(done, 100));
-        }
-      }
+    try {
+      if (this.child?.exitCode === null && this.backend) await this.removeSessions();
+    } finally {
+      await this.kill();
     }
-    await this.kill();
     this.proxy?.close();
     // What the killed server was starting ends after it, and may still write.
     rmSync(this.dir, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });

@@ -21,6 +21,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use web::Web;
 
+/// Less than the server needs for `/slow`, and enough for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(15);
+
 /// A runner whose tools may reach `api.example` at the port of the server, and that server.
 fn granted() -> (Bench, Web) {
     granted_by(&["api.example:PORT=127.0.0.1"], &[])
@@ -341,11 +344,7 @@ fn a_slow_server_ends_with_the_call_or_with_the_signal() {
         )
         .unwrap_err();
         assert_eq!(failure.kind, Timeout, "{failure:?}");
-        assert!(
-            begun.elapsed() < Duration::from_secs(3),
-            "{:?}",
-            begun.elapsed()
-        );
+        assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
     }
     assert_eq!(
         value(
@@ -371,7 +370,7 @@ fn a_slow_server_ends_with_the_call_or_with_the_signal() {
             &bench,
             &web,
             "let n = 0; const t = setInterval(() => n++, 5); \
-             await Promise.all([fetch(at('/json')), new Promise((r) => setTimeout(r, 100))]); clearInterval(t); return n > 3;"
+             await Promise.all([fetch(at('/json')), new Promise((r) => setTimeout(r, 100))]); clearInterval(t); return n > 0;"
         ),
         json!(true)
     );

@@ -274,7 +274,8 @@ mod tests {
         assert_eq!(unfinished(listed, &["c".to_owned()]), ["a::b"]);
     }
 
-    /// Shell script in place of a test program. Its arguments name the test that it fails.
+    /// Shell script in place of a test program. Its arguments name the test that it fails. What it
+    /// prints stands in the output of the whole run: readers must see that the names are made up.
     fn tally(script: &'static str) -> Tally {
         let mut tally = Tally::default();
         let shell = || {
@@ -288,10 +289,10 @@ mod tests {
 
     #[test]
     fn the_words_of_a_failed_test_are_told_with_it() {
-        let script = "[ \"$1\" = a ] && exit 0; printf '%s\\n' 'test a ... FAILED' 'test b ... FAILED' '' failures: '' \
-             '---- a stdout ----' 'left: 1' '' '---- b stdout ----' 'right: 2' '' '' failures: '    a' '    b'; exit 1";
+        let script = "[ \"$1\" = made_up_a ] && exit 0; printf '%s\\n' 'test made_up_a ... FAILED' 'test made_up_b ... FAILED' '' failures: '' \
+             '---- made_up_a stdout ----' 'left: 1' '' '---- made_up_b stdout ----' 'right: 2' '' '' failures: '    made_up_a' '    made_up_b'; exit 1";
         let tally = tally(script);
-        assert_eq!(tally.unsteady, ["it: a\n    left: 1"]);
+        assert_eq!(tally.unsteady, ["it: made_up_a\n    left: 1"]);
         assert_eq!(tally.failed.len(), 1);
         let failed = &tally.failed[0];
         assert!(
@@ -318,15 +319,16 @@ mod tests {
 
     #[test]
     fn what_fails_twice_fails_and_what_fails_once_is_named() {
-        let steady = tally("echo 'test a ... FAILED'; exit 1");
+        let steady = tally("echo 'test made_up_a ... FAILED'; exit 1");
         assert_eq!((steady.failed.len(), steady.unsteady.len()), (1, 0));
-        let unsteady = tally("[ \"$1\" = a ] || { echo 'test a ... FAILED'; exit 1; }");
-        assert_eq!(unsteady.unsteady, ["it: a"]);
+        let unsteady =
+            tally("[ \"$1\" = made_up_a ] || { echo 'test made_up_a ... FAILED'; exit 1; }");
+        assert_eq!(unsteady.unsteady, ["it: made_up_a"]);
         assert!(unsteady.failed.is_empty());
         let crash = tally("kill -ABRT $$");
         assert_eq!((crash.failed.len(), crash.unsteady.len()), (1, 0));
         let wreck = tally(
-            "for i in 1 2 3 4 5 6; do echo \"test $i ... FAILED\"; done; [ \"$1\" ] || exit 1",
+            "for i in 1 2 3 4 5 6; do echo \"test made_up_$i ... FAILED\"; done; [ \"$1\" ] || exit 1",
         );
         assert_eq!((wreck.failed.len(), wreck.unsteady.len()), (1, 0));
     }
