@@ -4,22 +4,21 @@
 use super::GIT;
 use super::copied::CopyOrigin;
 use super::git_inside::SandboxGit;
+use super::kept_dir::KeptDir;
 use crate::{Error, GitWork};
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Sandbox;
 use glovebox_workspace::branch::{HostRepository, OfferedCommit};
 use glovebox_workspace::{Stage, SyncError};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 /// Maximum number of branches and stashes examined.
 const MAX_REVISIONS: usize = 1000;
-/// Directory below the sandbox's for fetched commits; below, the one for a fetch in progress.
-const FETCHED: &str = "commits";
-const NEW: &str = "commits.new";
+/// Directory below the sandbox's for fetched commits.
+const FETCHED: KeptDir = KeptDir("commits");
 const LIST: &str = "list.json";
 
 /// Commit of a copy that no reference of this machine leads to.
@@ -117,12 +116,8 @@ pub(super) fn fetch(sandbox: &Sandbox, origin: &CopyOrigin) -> Result<GitWork, E
     if found.commits.is_empty() {
         return Ok(found.work);
     }
-    let (new, kept) = (sandbox.dir().join(NEW), sandbox.dir().join(FETCHED));
-    remove(&new)?;
-    DirBuilder::new()
-        .mode(0o700)
-        .create(&new)
-        .map_err(|error| failed(&new, &error))?;
+    let dir = sandbox.dir();
+    let new = FETCHED.begin(dir).map_err(|error| failed(dir, &error))?;
     let inside = SandboxGit::new(sandbox);
     for one in &found.commits {
         let offer = inside.offer(&one.commit, &found.known)?;
@@ -133,8 +128,7 @@ pub(super) fn fetch(sandbox: &Sandbox, origin: &CopyOrigin) -> Result<GitWork, E
     let text = serde_json::to_vec(&found.commits).map_err(io::Error::from);
     text.and_then(|text| fs::write(&list, text))
         .map_err(|error| failed(&list, &error))?;
-    remove(&kept)?;
-    fs::rename(&new, &kept).map_err(|error| failed(&kept, &error))?;
+    FETCHED.finish(dir).map_err(|error| failed(dir, &error))?;
     Ok(found.work)
 }
 
@@ -148,7 +142,7 @@ pub(super) struct FetchedCommits {
 impl FetchedCommits {
     /// Finds fetched commits; `None` if there are none.
     pub(super) fn find(sandbox_dir: &Path) -> Option<Self> {
-        let dir = sandbox_dir.join(FETCHED);
+        let dir = FETCHED.find(sandbox_dir)?;
         let list = serde_json::from_slice(&fs::read(dir.join(LIST)).ok()?).ok()?;
         Some(Self { dir, list })
     }
@@ -167,13 +161,6 @@ impl FetchedCommits {
             commit: one.commit.clone(),
             pack,
         })
-    }
-}
-
-fn remove(place: &Path) -> Result<(), Fault> {
-    match fs::remove_dir_all(place) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(place, &error)),
-        _ => Ok(()),
     }
 }
 

@@ -4,26 +4,23 @@
 use super::SandboxChanges;
 use super::copied::{self, CopyOrigin};
 use super::copied_git;
+use super::kept_dir::KeptDir;
 use crate::Error;
 use glovebox_proto::{Code, Fault};
 use glovebox_sandbox::Sandbox;
 use glovebox_workspace::{Filter, RefusalReason, Watch, write_layer};
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io;
 use std::ops::ControlFlow;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 /// Interval between two fetches.
 const INTERVAL: Duration = Duration::from_secs(30);
-/// Directories below the sandbox's: the last complete fetch, one in progress, and one that is being
-/// replaced.
-const KEPT: &str = "synced";
-const NEW: &str = "synced.new";
-const OLD: &str = "synced.old";
+/// Directory below the sandbox's for the last complete fetch.
+const KEPT: KeptDir = KeptDir("synced");
 const LOCK: &str = "synced.lock";
 
 /// Fetcher of a copy's changes. Dropping it stops the fetches and waits for the one in progress to
@@ -113,12 +110,9 @@ fn fetch(sandbox: &Sandbox, stop: &Stop) -> Result<(), Error> {
         }
     };
     let changes = copied::collect(sandbox, origin.clone(), &Filter::default(), &mut watch)?;
-    let new = dir.join(NEW);
-    remove(&new)?;
-    DirBuilder::new()
-        .mode(0o700)
-        .create(&new)
-        .map_err(|error| failed("make", &new, &error))?;
+    let new = KEPT
+        .begin(dir)
+        .map_err(|error| failed("make a directory in", dir, &error))?;
     write_layer(&changes.collected, &new)?;
     // Before the files are put in place: files without the commits that they came from would look
     // complete.
@@ -126,14 +120,8 @@ fn fetch(sandbox: &Sandbox, stop: &Stop) -> Result<(), Error> {
     if refused.any(|path| path.reason == RefusalReason::Git) {
         copied_git::fetch(sandbox, &origin)?;
     }
-    let (kept, old) = (dir.join(KEPT), dir.join(OLD));
-    remove(&old)?;
-    // Renamed, not removed: a crash before the next rename leaves it for `find_last`.
-    if kept.exists() {
-        rename(&kept, &old)?;
-    }
-    rename(&new, &kept)?;
-    Ok(remove(&old)?)
+    let finished = KEPT.finish(dir);
+    Ok(finished.map_err(|error| failed("replace the last fetch in", dir, &error))?)
 }
 
 /// Turns the last fetch into the layer of a lost sandbox, so that it can be parked. Returns the
@@ -143,7 +131,7 @@ fn fetch(sandbox: &Sandbox, stop: &Stop) -> Result<(), Error> {
 /// The layer cannot be written.
 pub fn keep_last(sandbox: &Sandbox) -> Result<Option<SystemTime>, Error> {
     let dir = sandbox.dir().to_owned();
-    let Some(kept) = find_last(&dir) else {
+    let Some(kept) = KEPT.find(&dir) else {
         return Ok(None);
     };
     let Some(origin) = CopyOrigin::read(&dir) else {
@@ -152,15 +140,9 @@ pub fn keep_last(sandbox: &Sandbox) -> Result<Option<SystemTime>, Error> {
     let fetched = age_of(&kept)?;
     let layer = copied::make_layer(sandbox, &origin)?;
     // rename(2) replaces an empty directory.
-    rename(&kept, &layer)?;
+    fs::rename(&kept, &layer).map_err(|error| failed("put in place", &layer, &error))?;
     copied::forget(&dir)?;
     Ok(Some(fetched))
-}
-
-/// Returns the directory of the last complete fetch.
-fn find_last(dir: &Path) -> Option<PathBuf> {
-    let kept = [KEPT, OLD].map(|name| dir.join(name));
-    kept.into_iter().find(|place| place.is_dir())
 }
 
 /// Returns the time at which a fetch was made.
@@ -180,25 +162,12 @@ pub fn collect_last(
     filter: &Filter,
     watch: &mut Watch<'_>,
 ) -> Result<Option<(SandboxChanges, SystemTime)>, Error> {
-    let (Some(kept), Some(origin)) = (find_last(dir), CopyOrigin::read(dir)) else {
+    let (Some(kept), Some(origin)) = (KEPT.find(dir), CopyOrigin::read(dir)) else {
         return Ok(None);
     };
     let fetched = age_of(&kept)?;
     let changes = copied::from_fetched(dir, kept, origin, filter, watch)?;
     Ok(Some((changes, fetched)))
-}
-
-fn rename(from: &Path, to: &Path) -> Result<(), Fault> {
-    fs::rename(from, to).map_err(|error| failed("put in place", to, &error))
-}
-
-fn remove(place: &Path) -> Result<(), Fault> {
-    match fs::remove_dir_all(place) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(failed("remove", place, &error))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn failed(what: &str, place: &Path, error: &io::Error) -> Fault {

@@ -16,6 +16,7 @@ pub mod git_commits;
 mod git_inside;
 pub mod git_state;
 pub mod kept;
+mod kept_dir;
 mod large_files;
 pub mod outside;
 pub mod settle;
