@@ -151,13 +151,13 @@ pub fn discard_earlier(state_dir: &Path, kept: &EarlierVersions) {
 pub fn sweep_earlier(state_dir: &Path) -> usize {
     let undo = state_dir.join(UNDO);
     let now = now_unix_s();
-    let mut all: Vec<(u64, PathBuf)> = entries(&undo);
+    let mut all = entries(&undo);
     all.sort();
     let sizes: Vec<u64> = all.iter().map(|(_, dir)| size_of(dir)).collect();
     let mut total: u64 = sizes.iter().sum();
     let mut removed = 0;
     for ((made, dir), size) in all.iter().zip(sizes) {
-        let is_old = now.saturating_sub(*made) > KEPT.as_secs();
+        let is_old = now.saturating_sub(made.as_secs()) > KEPT.as_secs();
         if is_old || total > MAX_ALL_BYTES {
             total -= size;
             removed += usize::from(fs::remove_dir_all(dir).is_ok());
@@ -442,16 +442,16 @@ impl Store {
     }
 }
 
-/// Returns the directories of earlier versions, each with its time of modification in seconds since
-/// the epoch.
-fn entries(undo: &Path) -> Vec<(u64, PathBuf)> {
+/// Returns the directories of earlier versions, each with its time of modification since the epoch.
+/// Its fractions order the applies of one second.
+fn entries(undo: &Path) -> Vec<(Duration, PathBuf)> {
     let Ok(entries) = fs::read_dir(undo) else {
         return Vec::new();
     };
     let time_of = |path: PathBuf| {
         let modified = path.symlink_metadata().ok()?.modified().ok()?;
         let since = modified.duration_since(UNIX_EPOCH).ok()?;
-        Some((since.as_secs(), path))
+        Some((since, path))
     };
     let paths = entries.flatten().map(|entry| entry.path());
     paths.filter_map(time_of).collect()
@@ -474,4 +474,25 @@ fn size_of(dir: &Path) -> u64 {
 fn now_unix_s() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn applies_of_one_second_are_in_order() {
+        let undo = tempfile::tempdir().unwrap();
+        let second = UNIX_EPOCH + Duration::from_hours(1);
+        for (name, nanos) in [("b", 1), ("c", 3), ("a", 2)] {
+            let dir = undo.path().join(name);
+            fs::create_dir(&dir).unwrap();
+            let time = second + Duration::from_nanos(nanos);
+            File::open(&dir).unwrap().set_modified(time).unwrap();
+        }
+        let mut all = entries(undo.path());
+        all.sort();
+        let names: Vec<_> = all.iter().filter_map(|(_, dir)| dir.file_name()).collect();
+        assert_eq!(names, ["b", "a", "c"]);
+    }
 }
