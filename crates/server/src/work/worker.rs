@@ -327,7 +327,7 @@ impl Worker<'_> {
     ) -> Result<RunOutcome, Error> {
         let live: &LiveSession = &self.frontend.live;
         loop {
-            let outcome = run.perform(place, self.frontend, session)?;
+            let outcome = run.perform(place, self.frontend, session);
             let can_go_on = !live.is_cancelled() && outcome.ending != Ending::Lost;
             let Some(text) = live.next_message(true).filter(|_| can_go_on) else {
                 return Ok(outcome);

@@ -262,20 +262,20 @@ impl AgentRun<'_> {
     }
 
     /// Runs the loop to its end, then ends the MCP servers. An error of the run becomes its
-    /// outcome.
-    ///
-    /// # Errors
-    /// The session's state cannot be written.
+    /// outcome: the caller has changes to settle in any case.
     pub fn perform(
         &self,
         place: &mut AgentWorkplace,
         frontend: &dyn AgentFrontend,
         session: &mut AgentSession,
-    ) -> Result<RunOutcome, Error> {
-        session.log.set_state(&session.id, SessionState::Running)?;
-        let verdict = self.work(place, frontend, session);
+    ) -> RunOutcome {
+        let marked = session.log.set_state(&session.id, SessionState::Running);
+        let verdict = match marked {
+            Ok(()) => self.work(place, frontend, session),
+            Err(fault) => Err(fault.into()),
+        };
         place.end_servers(frontend);
-        Ok(verdict.unwrap_or_else(|error| {
+        verdict.unwrap_or_else(|error| {
             let _ = session.log.set_state(&session.id, SessionState::Failed);
             frontend.notify(&Notice::RunFailed(&error));
             let fault = error.into_fault();
@@ -285,7 +285,7 @@ impl AgentRun<'_> {
                 fault: Some(fault),
                 remedy: None,
             }
-        }))
+        })
     }
 
     /// Runs the loop, again for each message that the user adds after a stop.

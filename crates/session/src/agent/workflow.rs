@@ -82,16 +82,13 @@ pub trait PhaseDriver {
         task: String,
     ) -> Result<AgentSession, Self::Error>;
 
-    /// Runs a phase to its end.
-    ///
-    /// # Errors
-    /// The events cannot be written.
+    /// Runs a phase to its end. An error becomes its outcome.
     fn perform(
         &self,
         phase: &PlannedPhase<'_>,
         place: &mut AgentWorkplace,
         session: &mut AgentSession,
-    ) -> Result<RunOutcome, Self::Error>;
+    ) -> RunOutcome;
 
     /// Tells the user that a phase could not begin and that the sandbox is kept under its name.
     fn tell_kept(&self, name: Option<&str>);
@@ -150,7 +147,7 @@ pub fn run_phases<'a, D: PhaseDriver>(
             }
         };
         session.conversation.count(&before);
-        let mut outcome = driver.perform(phase, &mut place, &mut session)?;
+        let mut outcome = driver.perform(phase, &mut place, &mut session);
         if outcome.ending == Ending::Completed {
             match PhaseResult::collect(&place, project, phase.phase, &outcome) {
                 Ok(done) => left.push(done),

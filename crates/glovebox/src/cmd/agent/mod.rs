@@ -219,17 +219,13 @@ impl Work<'_> {
         mut place: AgentWorkplace,
         mut session: AgentSession,
     ) -> CommandResult {
-        let verdict = self.perform(&mut place, &mut session)?;
+        let verdict = self.perform(&mut place, &mut session);
         self.finish(place, session, &verdict)
     }
 
     /// Runs the agent until it ends.
-    fn perform(
-        &self,
-        place: &mut AgentWorkplace,
-        session: &mut AgentSession,
-    ) -> Result<RunOutcome, CommandError> {
-        Ok(self.run.perform(place, &self.terminal, session)?)
+    fn perform(&self, place: &mut AgentWorkplace, session: &mut AgentSession) -> RunOutcome {
+        self.run.perform(place, &self.terminal, session)
     }
 
     /// Reports how the run ended, and processes the changes.
@@ -241,9 +237,8 @@ impl Work<'_> {
     ) -> CommandResult {
         // Record the ending before the changes are processed: that may fail or wait for the user,
         // and the session would still read as running.
-        session
-            .log
-            .set_state(&session.id, state_of(verdict.ending))?;
+        // A full disk is no reason to leave them unsettled, so an error waits.
+        let recorded = session.log.set_state(&session.id, state_of(verdict.ending));
         tell(self.cx, verdict);
         let sandbox = place.work.name().map(ToString::to_string);
         let settled = self.settle_changes(place, verdict.ending, &session);
@@ -280,6 +275,7 @@ impl Work<'_> {
         }
         // Held until here: no other process may resume the session while its changes are processed.
         drop(session.lock);
+        recorded?;
         Ok(code)
     }
 }

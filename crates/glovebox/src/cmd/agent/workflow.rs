@@ -143,7 +143,7 @@ impl PhaseDriver for TerminalPhases<'_> {
         one: &PlannedPhase<'_>,
         place: &mut AgentWorkplace,
         session: &mut AgentSession,
-    ) -> Result<RunOutcome, CommandError> {
+    ) -> RunOutcome {
         self.on(one).perform(place, session)
     }
 
