@@ -68,6 +68,7 @@ mod published;
 mod questions;
 mod remote;
 mod remote_cli;
+mod remote_upkeep;
 mod repositories;
 mod screen;
 mod scripts;

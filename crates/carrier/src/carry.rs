@@ -7,6 +7,7 @@ use crate::status::{LinkShared, Outage};
 use crate::times::{Sizes, Times};
 use glovebox_proto::resume::Identity;
 use glovebox_proto::{Code, Fault};
+use glovebox_sandbox::LinkMeter;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -105,9 +106,14 @@ impl CarriedLink {
         self.shared.status().lost.clone()
     }
 
+    /// Returns the counters of the link.
+    pub fn meter(&self) -> &Arc<LinkMeter> {
+        &self.shared.meter
+    }
+
     /// Returns the number of times that a broken pipe was replaced.
     pub fn reconnects(&self) -> u64 {
-        self.shared.reconnects.load(Ordering::Relaxed)
+        self.shared.meter.stats().reconnects
     }
 
     /// Returns the current outage, once it has lasted for the time of [`Times::notice`].

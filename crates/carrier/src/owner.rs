@@ -2,11 +2,11 @@
 
 use crate::carry::{CarriedLink, LinkedGuest};
 use glovebox_proto::{Code, Fault};
-use glovebox_sandbox::Report;
 use glovebox_sandbox::backend::{GuestStream, Owner};
+use glovebox_sandbox::{LinkMeter, Report};
 use glovebox_spec::LimitState;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Removes the resources of a sandbox from a service, after its guest was told to end. The owner
 /// calls it until it succeeds once. After a halt it keeps the resources.
@@ -66,6 +66,10 @@ impl LinkedGuest {
 impl Owner for RemoteOwner {
     fn report(&self) -> Report {
         self.report.clone()
+    }
+
+    fn link_meter(&self) -> Option<Arc<LinkMeter>> {
+        Some(Arc::clone(self.link.meter()))
     }
 
     fn exit_reason(&self) -> Option<String> {

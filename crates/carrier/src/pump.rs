@@ -9,7 +9,7 @@ use crate::fault::system_fault;
 use crate::status::{LinkShared, Outage};
 use crate::times::{Sizes, Times};
 use glovebox_proto::resume::{BufferSizes, Identity, ResumeError, ResumeSession};
-use glovebox_proto::{Class, Code, Fault};
+use glovebox_proto::{Class, Code, Fault, FrameCounter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -86,6 +86,8 @@ pub(crate) struct Pump {
     local: OwnedFd,
     shared: Arc<LinkShared>,
     session: ResumeSession,
+    sent_frames: FrameCounter,
+    received_frames: FrameCounter,
     pipe: Option<OpenPipe>,
     connecting: Connecting,
     opened: Receiver<Result<Pipe, ConnectFailure>>,
@@ -114,6 +116,8 @@ impl Pump {
         set_nonblocking(&cx.local)?;
         let mut pump = Self {
             session: ResumeSession::host(cx.identity, keep, sizes),
+            sent_frames: FrameCounter::default(),
+            received_frames: FrameCounter::default(),
             connect: cx.connect,
             times: cx.times,
             sizes: cx.sizes,
@@ -324,7 +328,7 @@ impl Pump {
         self.session.receive(&self.buffer[..count])?;
         if self.session.is_open() && !was_open && self.outage.take().is_some() {
             self.shared.status().outage = None;
-            self.shared.reconnects.fetch_add(1, Ordering::Relaxed);
+            self.shared.meter.add_reconnect();
         }
         if self.session.is_open() {
             self.failures = 0;
@@ -443,7 +447,12 @@ impl Pump {
         match rustix::io::read(&self.local, &mut self.buffer[..room]) {
             Err(Errno::AGAIN | Errno::INTR) => {}
             Ok(0) | Err(_) => self.end_outgoing(),
-            Ok(count) => self.session.push_outgoing(&self.buffer[..count]),
+            Ok(count) => {
+                let bytes = &self.buffer[..count];
+                let frames = self.sent_frames.count(bytes);
+                self.shared.meter.add_sent(frames, count);
+                self.session.push_outgoing(bytes);
+            }
         }
     }
 
@@ -464,7 +473,11 @@ impl Pump {
                 continue;
             }
             match rustix::io::write(&self.local, bytes) {
-                Ok(count) => self.session.consume(count),
+                Ok(count) => {
+                    let frames = self.received_frames.count(&bytes[..count]);
+                    self.shared.meter.add_received(frames, count);
+                    self.session.consume(count);
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
                 Err(_) => self.is_local_closed = true,

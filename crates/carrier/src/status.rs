@@ -1,9 +1,10 @@
 //! State of a link that its handle and the thread of the pump share.
 
 use glovebox_proto::Fault;
+use glovebox_sandbox::LinkMeter;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Outage that the link is trying to survive.
@@ -21,7 +22,7 @@ pub(crate) struct LinkShared {
     /// Event descriptor: readable if the pump has to check `is_closing` or an opened connection.
     pub(crate) wake: OwnedFd,
     pub(crate) is_closing: AtomicBool,
-    pub(crate) reconnects: AtomicU64,
+    pub(crate) meter: Arc<LinkMeter>,
     status: Mutex<LinkStatus>,
 }
 
@@ -36,7 +37,7 @@ impl LinkShared {
         Self {
             wake,
             is_closing: AtomicBool::new(false),
-            reconnects: AtomicU64::new(0),
+            meter: Arc::default(),
             status: Mutex::default(),
         }
     }

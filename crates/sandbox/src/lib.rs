@@ -10,7 +10,7 @@
 //! other):
 //!
 //! ```text
-//! fault, report, spec, image     words and values
+//! fault, link_meter, report, spec, image   words and values
 //! breach                         limit for which a sandbox was ended
 //! link                           frames to a guest and back
 //! process                        handles on processes: find, freeze and end them
@@ -45,6 +45,7 @@ mod handle;
 mod image;
 mod lifecycle;
 mod link;
+mod link_meter;
 mod machine;
 mod mounts;
 mod process;
@@ -71,6 +72,7 @@ pub use lifecycle::parking::ParkingNews;
 pub use lifecycle::sweep::Orphan;
 pub use lifecycle::termination::KillOutcome;
 pub use link::Incoming;
+pub use link_meter::{LinkMeter, LinkStats, LinkTraffic};
 pub use machine::{
     describe_machine, duplicate_descriptor, examine_machine, is_inside_sandbox, note_descriptors,
     stop_caller,

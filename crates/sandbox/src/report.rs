@@ -1,6 +1,7 @@
 //! Isolation report: the walls and limits of one sandbox and whether they hold. Every line is
 //! something that was done or measured.
 
+use crate::link_meter::LinkStats;
 use glovebox_egress::MachineProxy;
 use glovebox_proto::Facts;
 use glovebox_spec::{LimitKind, LimitState, json_path};
@@ -35,6 +36,10 @@ pub struct Report {
     /// Proxy through which allowed hosts are reached. `None` if they are reached directly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkFact>,
+    /// Counters of the link to the guest. `None` unless the link outlives broken connections, and
+    /// in a report that was stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<LinkStats>,
     /// Package caches that commands can write to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caches: Vec<CacheFact>,
@@ -148,6 +153,7 @@ impl Report {
             walls: Vec::new(),
             limits: Vec::new(),
             network: None,
+            link: None,
             caches: Vec::new(),
             facts: serde_json::Value::Null,
             degraded: Vec::new(),

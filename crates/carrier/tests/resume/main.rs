@@ -80,6 +80,31 @@ fn payload(number: u32) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + number) as u8).collect()
 }
 
+/// Checks that the counters count every frame of the requests and their replies, and none twice.
+fn check_counts(link: &CarriedLink, requests: u64) {
+    let stats = link.meter().stats();
+    assert_eq!(stats.reconnects, link.reconnects());
+    let bytes: u64 = (1..=requests / 2)
+        .map(|number| payload(number as u32).len() as u64)
+        .sum();
+    // The greeting, the requests, and the frames of input and of credit.
+    let frames = 1 + requests + requests / 2;
+    assert!(
+        (frames..=2 * frames).contains(&stats.sent.frames),
+        "{stats:?}"
+    );
+    let frames = 1 + requests;
+    assert!(
+        (frames..=2 * frames).contains(&stats.received.frames),
+        "{stats:?}"
+    );
+    for direction in [stats.sent, stats.received] {
+        let least = bytes + 12 * direction.frames;
+        let most = least + 200 * direction.frames;
+        assert!((least..most).contains(&direction.bytes), "{stats:?}");
+    }
+}
+
 /// Sends many requests at once over pipes that break, and checks that each is executed and answered
 /// once.
 fn send_many_over_cuts(machine: &Arc<Machine>, sizes: Sizes) -> CarriedLink {
@@ -127,6 +152,7 @@ fn send_many_over_cuts(machine: &Arc<Machine>, sizes: Sizes) -> CarriedLink {
     done.sort_unstable();
     assert!(done.iter().copied().eq(1..=COUNT), "{done:?}");
     assert_eq!(link.lost(), None);
+    check_counts(&link, 2 * u64::from(COUNT));
     link
 }
 

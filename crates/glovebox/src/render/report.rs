@@ -1,8 +1,8 @@
 //! The isolation report as a few lines for people.
 
-use super::{escape_text, table};
+use super::{escape_text, plural, table};
 use glovebox_sandbox::Report;
-use glovebox_settings::units::{Span, human_us};
+use glovebox_settings::units::{Span, human_bytes, human_us};
 use glovebox_spec::{LimitKind, LimitUnit};
 use std::fmt::Write;
 
@@ -38,6 +38,18 @@ pub(crate) fn report(report: &Report) -> String {
         ]);
     }
     let mut text = table(&["WALL OR LIMIT", "STATE", "BY"], &rows);
+    if let Some(link) = &report.link {
+        let (sent, received) = (&link.sent, &link.received);
+        let _ = writeln!(
+            text,
+            "link: {}, {} ({}) sent, {} ({}) received",
+            plural(link.reconnects as usize, "reconnect", "reconnects"),
+            plural(sent.frames as usize, "frame", "frames"),
+            human_bytes(sent.bytes),
+            plural(received.frames as usize, "frame", "frames"),
+            human_bytes(received.bytes),
+        );
+    }
     for line in &report.degraded {
         let _ = writeln!(text, "weaker than it could be: {}", escape_text(line));
     }

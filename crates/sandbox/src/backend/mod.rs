@@ -18,6 +18,7 @@ pub(crate) use native::{kill_left_group, sweep, sweep_base};
 
 pub use crate::breach::LimitBreach;
 use crate::link::{Link, greet};
+use crate::link_meter::LinkMeter;
 pub use crate::process::ProcessRef;
 use crate::{Backend, CacheKeeping, GuestImage, LimitFact, Name, Report, SandboxSpec};
 use glovebox_egress::{Control, ProxyHandle};
@@ -116,6 +117,12 @@ pub trait Owner: Send + Sync + Debug {
     /// nanoseconds). `_is_shared` is true if other commands ran in the sandbox at that time.
     fn refused_hosts(&self, _during: RangeInclusive<u64>, _is_shared: bool) -> Vec<Denial> {
         Vec::new()
+    }
+
+    /// Returns the counters of the link to the guest. `None` unless the link outlives broken
+    /// connections.
+    fn link_meter(&self) -> Option<Arc<LinkMeter>> {
+        None
     }
 
     /// Returns the limit for which the sandbox was ended. `None` if it was not ended for a limit.

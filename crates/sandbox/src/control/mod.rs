@@ -7,10 +7,12 @@ pub(crate) mod handover;
 pub(crate) mod network;
 pub(crate) mod socket;
 
+use crate::backend::Owner;
 use crate::checkpoint::workspace;
 use crate::checkpoint::{change, flatten, stack, store};
 use crate::fault;
 use crate::link::set_nonblocking;
+use crate::link_meter::LinkMeter;
 use crate::process::freeze::{Freezer, LayerChangeGuard};
 use crate::state::layout::{Layout, open_dir};
 use crate::state::trash;
@@ -69,6 +71,8 @@ pub(crate) enum Order {
     Stop { reason: String },
     /// Order about the network.
     Network(NetworkOrder),
+    /// Return the counters of the link to the guest, or null.
+    Link,
 }
 
 /// Answer to an order: the id of a checkpoint, JSON, or an empty text, depending on the order.
@@ -98,6 +102,8 @@ pub(crate) struct ControlServer {
     pub(crate) freezer: Arc<Freezer>,
     /// Egress proxy, if the sandbox has one. Replaced when the guest is restarted.
     egress: Mutex<Option<ProxyHandle>>,
+    /// Counters of the link to the guest, if it has any. Replaced when the guest is restarted.
+    link: Mutex<Option<Arc<LinkMeter>>>,
     /// Directory of layers in memory. `None` if they are on disk.
     layers: Option<OwnedFd>,
     commands: Mutex<VecDeque<ControlCommand>>,
@@ -125,15 +131,23 @@ impl ControlServer {
             dir,
             freezer,
             egress: Mutex::default(),
+            link: Mutex::default(),
             layers,
             commands: Mutex::default(),
             wake,
         })
     }
 
-    /// Replaces the egress proxy.
-    pub(crate) fn set_egress(&self, proxy: Option<ProxyHandle>) {
-        *self.egress.lock().unwrap_or_else(PoisonError::into_inner) = proxy;
+    /// Takes the egress proxy and the counters of the link from the owner of a new guest.
+    pub(crate) fn set_owner(&self, owner: &dyn Owner) {
+        *self.egress.lock().unwrap_or_else(PoisonError::into_inner) = owner.egress();
+        *self.link.lock().unwrap_or_else(PoisonError::into_inner) = owner.link_meter();
+    }
+
+    fn answer_about_link(&self) -> Answer {
+        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let stats = link.as_ref().map(|meter| meter.stats());
+        network::to_json(&stats)
     }
 
     fn answer_about_network(&self, order: NetworkOrder) -> Answer {
@@ -341,6 +355,7 @@ fn attend(socket: &OwnedFd, control: &ControlServer) {
         })) => control.copy(comment.as_deref()),
         Ok(Some(Order::Delete { id })) => control.delete(id),
         Ok(Some(Order::Network(order))) => control.answer_about_network(order),
+        Ok(Some(Order::Link)) => control.answer_about_link(),
         Ok(Some(order)) => control.post(order),
         Ok(None) => return,
         Err(fault) => Err(fault),

@@ -154,7 +154,8 @@ fn page<T: Serialize>(items: impl IntoIterator<Item = T>) -> Result<String, Faul
     Ok(text)
 }
 
-fn to_json<T: Serialize>(value: &T) -> Result<String, Fault> {
+/// Encodes an answer as JSON.
+pub(super) fn to_json<T: Serialize>(value: &T) -> Result<String, Fault> {
     serde_json::to_string(value).map_err(|error| fault::internal(error.to_string()))
 }
 

@@ -34,6 +34,7 @@ use crate::handle::wall_clock::WallClockTimer;
 use crate::lifecycle::termination;
 use crate::link::Incoming;
 use crate::link::{Link, WaitFailure};
+use crate::link_meter::LinkStats;
 use crate::process::freeze::Freezer;
 use crate::report::REPORT_FILE;
 use crate::state::cleanup::CleanupWorker;
@@ -207,6 +208,7 @@ impl SandboxCore {
                 _ => return Err(unexpected("facts")),
             }
         }
+        report.link = owner.link_meter().map(|meter| meter.stats());
         let came_up_us = self.came_up_in.as_micros() as u64;
         report.timings_us.push(("ready".to_owned(), came_up_us));
         Ok(Some(report))
@@ -403,10 +405,22 @@ impl Sandbox {
 
     /// Returns the isolation report.
     pub fn report(&self) -> Result<Report, Fault> {
-        match self.core.report()? {
-            Some(report) => Ok(report),
-            None => read_json(&self.dir.join(REPORT_FILE)),
+        if let Some(report) = self.core.report()? {
+            return Ok(report);
         }
+        let mut report: Report = read_json(&self.dir.join(REPORT_FILE))?;
+        report.link = self.link_stats()?;
+        Ok(report)
+    }
+
+    /// Returns the counters of the link to a guest on another machine. `None` if its backend has no
+    /// link that outlives broken connections.
+    fn link_stats(&self) -> Result<Option<LinkStats>, Fault> {
+        if !self.info.backend.capabilities().can_resume {
+            return Ok(None);
+        }
+        let (answer, _) = control::order(&self.dir, &Order::Link, REPLY_SLACK)?;
+        network::read(&answer)
     }
 
     /// Returns the location of the workspace's layers on this machine.

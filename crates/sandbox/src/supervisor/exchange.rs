@@ -123,7 +123,7 @@ impl RunningSandbox {
         self.owner = raised.owner;
         let (init, group) = (self.owner.process(), self.owner.group_freezer());
         self.control.freezer.set_init(init, group);
-        self.control.set_egress(self.owner.egress());
+        self.control.set_owner(self.owner.as_ref());
         self.status.process = self.owner.process();
         sandbox_dir.write_status(&self.status)?;
         let lost = Fault::lost(Code::LinkLost, reason);
@@ -281,6 +281,7 @@ fn plan(
         | Order::Layers
         | Order::Delete { .. }
         | Order::Stop { .. }
-        | Order::Network(_) => Err(fault::internal("an order that needs no command")),
+        | Order::Network(_)
+        | Order::Link => Err(fault::internal("an order that needs no command")),
     }
 }

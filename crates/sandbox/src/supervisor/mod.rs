@@ -23,7 +23,7 @@ use crate::state::sandbox_dir::is_kept;
 use crate::state::sandbox_dir::{SandboxDir, read_spec, write_json};
 use crate::state::status::{SandboxState, Status};
 use crate::supervisor::router::{EndReason, Router};
-use crate::{GuestImage, Name, SandboxSpec, WorkspaceLayers, fault};
+use crate::{GuestImage, Name, Report, SandboxSpec, WorkspaceLayers, fault};
 use glovebox_egress::Control;
 use glovebox_jail::plan::{CheckpointLayer, first_id, range_of};
 use glovebox_jail::skeleton::give_to_range;
@@ -217,12 +217,17 @@ fn raise(
     sandbox_dir.note_remote_files(spec)?;
     drop(image);
     let core = SandboxCore::owned(link, owner, begin.elapsed());
-    let report = core.report();
+    let report = core.report()?;
     let (link, owner) = core.into_parts();
     let Some(owner) = owner else {
         return Err(fault::internal("the sandbox has no owner"));
     };
-    write_json(&sandbox_dir.path.join(REPORT_FILE), &report?)?;
+    // The counters of the link change as long as the guest lives.
+    let report = report.map(|report| Report {
+        link: None,
+        ..report
+    });
+    write_json(&sandbox_dir.path.join(REPORT_FILE), &report)?;
     Ok(RunningGuest {
         greeted: link.into_greeted(),
         owner,
@@ -268,7 +273,7 @@ fn come_up(
         freezer,
         owner.memory_layers(),
     )?);
-    control.set_egress(owner.egress());
+    control.set_owner(owner.as_ref());
     watch_parent::watch_parent(layout, &spec, &control)?;
     let router = Router::new(greeted, listener)?;
     if !handover::is_awaited(starter) {
