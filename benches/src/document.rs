@@ -97,8 +97,9 @@ pub(crate) fn publish(table: &Table, root: &Path) -> Result<()> {
 
 /// What is promised, and what is a goal.
 fn promise_tables() -> String {
-    let mut text =
-        String::from("\n| what | promise | held by | holds |\n| --- | --- | --- | --- |\n");
+    let mut text = String::from(
+        "\n| id | what | promise | tests | holds |\n| --- | --- | --- | --- | --- |\n",
+    );
     for promise in promises()
         .iter()
         .filter(|promise| promise.standing == Standing::Promise)
@@ -111,14 +112,15 @@ fn promise_tables() -> String {
             .map_or_else(|| "yes".to_owned(), |except| format!("not on {except}"));
         let _ = writeln!(
             text,
-            "| {} | {} | `{}`{test} | {holds} |",
+            "| {} | {} | {} | `{}`{test} | {holds} |",
+            promise.id(),
             cell(&promise.what),
             cell(promise.bound),
             promise.bench
         );
     }
     text.push_str(
-        "\nGoals, which have not been reached yet:\n\n| what | goal | measured by |\n| --- | --- | --- |\n",
+        "\nGoals, which have not been reached yet:\n\n| id | what | goal | tests |\n| --- | --- | --- | --- |\n",
     );
     for goal in promises()
         .iter()
@@ -126,7 +128,8 @@ fn promise_tables() -> String {
     {
         let _ = writeln!(
             text,
-            "| {} | {} | `{}` |",
+            "| {} | {} | {} | `{}` |",
+            goal.id(),
             cell(&goal.what),
             cell(goal.bound),
             goal.bench

@@ -86,6 +86,8 @@ impl Bound {
 /// One line of `SPECIFICATION.md` with a number.
 #[derive(Debug, Clone)]
 pub(crate) struct Promise {
+    /// Number of its id in the document. Never used again after the promise has gone.
+    number: u16,
     /// The bench that measures it, as `--only` takes it.
     pub(crate) bench: &'static str,
     /// What is measured.
@@ -100,6 +102,13 @@ pub(crate) struct Promise {
     pub(crate) test: Option<&'static str>,
     quantity: Quantity,
     at_most: Bound,
+}
+
+impl Promise {
+    /// Returns the id under which the document lists the promise, such as `PERF-07`.
+    pub(crate) fn id(&self) -> String {
+        format!("PERF-{:02}", self.number)
+    }
 }
 
 /// Looks every promise up in what was measured.
@@ -126,6 +135,7 @@ pub(crate) fn promises() -> Vec<Promise> {
 
     let started = median(start::GROUP, start::DEFAULT);
     list.goal(
+        48,
         "start",
         "start, exec `true`, destroy; native, by library",
         "p50 <= 2 ms",
@@ -133,6 +143,7 @@ pub(crate) fn promises() -> Vec<Promise> {
         Number(2000.0),
     );
     list.goal(
+        49,
         "start",
         "start, exec `true`, destroy, beside bubblewrap",
         "p50 <= bubblewrap's",
@@ -140,15 +151,17 @@ pub(crate) fn promises() -> Vec<Promise> {
         Times(1.0, median(start::GROUP, start::BWRAP)),
     );
     list.goal(
+        50,
         "whole",
         "`glovebox run -- true`, whole process",
         "p50 <= 2x bubblewrap's",
         median(whole::GROUP, whole::GLOVEBOX),
         Times(2.0, median(whole::GROUP, start::BWRAP)),
     );
-    for command in exec::COMMANDS {
+    for (number, command) in (1..).zip(exec::COMMANDS) {
         let group = exec::group(command);
         list.promise(
+            number,
             "exec",
             format!("exec of `{command}` in a running sandbox"),
             "p50 <= a direct spawn + 100 us",
@@ -159,9 +172,10 @@ pub(crate) fn promises() -> Vec<Promise> {
             list.except("a busy machine");
         }
     }
-    for tool in tools::FILE_TOOLS {
+    for (number, tool) in (4..).step_by(2).zip(tools::FILE_TOOLS) {
         let group = tools::group(tool);
         list.promise(
+            number,
             "tools",
             format!("{tool} of a 4 KiB file, through the whole layer"),
             "p50 <= 100 us",
@@ -172,6 +186,7 @@ pub(crate) fn promises() -> Vec<Promise> {
             list.except("a disk that takes more than 200 us to replace a file");
         }
         list.promise(
+            number + 1,
             "tools",
             format!("{tool} of a 4 KiB file beside the `host` backend"),
             "p50 <= 2x",
@@ -180,6 +195,7 @@ pub(crate) fn promises() -> Vec<Promise> {
         );
     }
     list.promise(
+        14,
         "tools",
         "Grep in a tree of 100,000 files",
         "p50 <= 1.3x `rg`",
@@ -188,6 +204,7 @@ pub(crate) fn promises() -> Vec<Promise> {
     );
     let turns = turn::group(turn::LONG);
     list.promise(
+        15,
         "turn",
         "200 turns of the agent's loop, log on disk included, beside the same calls alone",
         "p50 <= 1 ms a turn more",
@@ -195,6 +212,7 @@ pub(crate) fn promises() -> Vec<Promise> {
         Plus(1000.0 * turn::LONG as f64, median(&turns, turn::BARE)),
     );
     list.promise(
+        16,
         "turn",
         "the first request of a session, without instructions of the project",
         "<= 20 KiB",
@@ -202,14 +220,17 @@ pub(crate) fn promises() -> Vec<Promise> {
         Number(20.0),
     );
     list.goal(
+        51,
         "turn",
         "from the last byte of a model's answer to the start of the tool that it calls",
         "p50 <= 1 ms",
         Quantity::figure(turn::SERVED, turn::TO_TOOL, "us"),
         Number(1000.0),
     );
-    for (way, server) in [("over pipes", mcp::PIPES), ("over HTTP", mcp::HTTP)] {
+    let transports = [("over pipes", mcp::PIPES), ("over HTTP", mcp::HTTP)];
+    for (number, (way, server)) in (17..).zip(transports) {
         list.promise(
+            number,
             "mcp",
             format!(
                 "Read of 4 KiB by a connected MCP client {way}, beside the same call by library"
@@ -221,6 +242,7 @@ pub(crate) fn promises() -> Vec<Promise> {
     }
     let small = files::group("read", files::SMALL);
     list.promise(
+        19,
         "files",
         "read of 4 KiB",
         "p50 <= 100 us",
@@ -228,15 +250,17 @@ pub(crate) fn promises() -> Vec<Promise> {
         Number(100.0),
     );
     list.promise(
+        20,
         "files",
         "read of 4 KiB beside the `host` backend",
         "p50 <= 2x",
         median(&small, files::NATIVE),
         Times(2.0, median(&small, files::LOCAL)),
     );
-    for verb in ["read", "write"] {
+    for (number, verb) in (21..).zip(["read", "write"]) {
         let group = files::group(verb, files::LARGE);
         list.promise(
+            number,
             "files",
             format!("100 MiB {verb}, beside direct file I/O"),
             "speed >= 0.8x",
@@ -248,14 +272,16 @@ pub(crate) fn promises() -> Vec<Promise> {
         }
     }
     list.promise(
+        23,
         "idle",
         "1000 idle sandboxes of one owner, all included",
         "<= 1 MiB each",
         Quantity::figure(idle::GROUP, idle::total(1000), "KiB"),
         Number(1024.0),
     );
-    for operation in ["checkpoint", "fork"] {
+    for (number, operation) in (24..).zip(["checkpoint", "fork"]) {
         list.promise(
+            number,
             "checkpoint",
             format!("{operation} with 1 GiB written"),
             "p50 <= 5 ms",
@@ -268,6 +294,7 @@ pub(crate) fn promises() -> Vec<Promise> {
         );
     }
     list.promise(
+        26,
         "push",
         "a project of 100,000 files copied in, first time",
         "p50 <= `tar | base64`",
@@ -275,14 +302,16 @@ pub(crate) fn promises() -> Vec<Promise> {
         Times(1.0, median(push::FIRST, push::TAR)),
     );
     list.promise(
+        27,
         "push",
         "a project of 100,000 files copied in again after 10 changes",
         "5x faster than `tar | base64`",
         median(push::AGAIN, push::COPY),
         Times(1.0 / 5.0, median(push::AGAIN, push::TAR)),
     );
-    for whose in [push::HOST_MEMORY, push::GUEST_MEMORY] {
+    for (number, whose) in (28..).zip([push::HOST_MEMORY, push::GUEST_MEMORY]) {
         list.promise(
+            number,
             "push",
             format!("a project of 100,000 files copied in: {whose}"),
             "<= 64 MiB",
@@ -292,6 +321,7 @@ pub(crate) fn promises() -> Vec<Promise> {
         list.tested_by("crates/workspace/tests/copy_memory.rs");
     }
     list.promise(
+        30,
         "pull",
         "a project of 100,000 files in an overlay, ready",
         "p50 <= 50 ms",
@@ -299,6 +329,7 @@ pub(crate) fn promises() -> Vec<Promise> {
         Number(50_000.0),
     );
     list.promise(
+        31,
         "pull",
         "pull of 10 changes out of 100,000 files, whole process",
         "p50 <= 100 ms",
@@ -306,14 +337,16 @@ pub(crate) fn promises() -> Vec<Promise> {
         Number(100_000.0),
     );
     list.promise(
+        32,
         "pull",
         format!("pull of 10 changes out of 100,000 files: {}", pull::MEMORY),
         "<= 64 MiB",
         Quantity::figure(pull::PULL, pull::MEMORY, "MiB"),
         Number(64.0),
     );
-    for whose in [output::HOST_MEMORY, output::GUEST_MEMORY] {
+    for (number, whose) in (33..).zip([output::HOST_MEMORY, output::GUEST_MEMORY]) {
         list.promise(
+            number,
             "output",
             format!("a flood of output: {whose}"),
             "<= 64 MiB",
@@ -323,6 +356,7 @@ pub(crate) fn promises() -> Vec<Promise> {
         list.tested_by("tests/flow/flood.rs");
     }
     list.promise(
+        35,
         "egress",
         "a connection to a listed host, beside a direct one",
         "p50 <= 1 ms more",
@@ -330,6 +364,7 @@ pub(crate) fn promises() -> Vec<Promise> {
         Plus(1000.0, median(egress::CONNECT, egress::DIRECT)),
     );
     list.promise(
+        36,
         "egress",
         "1 GiB from a listed host over a link of 10 Gbit/s, beside a direct connection",
         "speed >= 0.8x",
@@ -337,13 +372,14 @@ pub(crate) fn promises() -> Vec<Promise> {
         Times(1.0 / 0.8, median(egress::LINK, egress::DIRECT)),
     );
     list.goal(
+        52,
         "egress",
         "1 GiB from a listed host over loopback, beside a direct connection",
         "speed >= 0.8x",
         median(egress::TRANSFER, egress::GLOVEBOX),
         Times(1.0 / 0.8, median(egress::TRANSFER, egress::DIRECT)),
     );
-    for (what, contestant) in [
+    let refused = [
         (
             "a connection to a name that is not listed fails",
             egress::OTHER_NAME,
@@ -356,8 +392,10 @@ pub(crate) fn promises() -> Vec<Promise> {
             "a connection to a name without network fails",
             egress::NO_NETWORK,
         ),
-    ] {
+    ];
+    for (number, (what, contestant)) in (37..).zip(refused) {
         list.promise(
+            number,
             "egress",
             what,
             "p50 <= 50 ms",
@@ -374,6 +412,7 @@ pub(crate) fn promises() -> Vec<Promise> {
 fn servers(list: &mut List) {
     use Bound::Number;
     list.promise(
+        46,
         "serve",
         "calls of 100 sessions at once, 20 of Read each",
         "p95 <= 50 ms, none fails",
@@ -381,6 +420,7 @@ fn servers(list: &mut List) {
         Number(50.0),
     );
     list.promise(
+        47,
         "serve",
         "an idle session with its sandbox, all processes",
         "<= 5 MiB",
@@ -394,6 +434,7 @@ fn bundles(list: &mut List) {
     use Bound::{Number, Times};
     let median = Quantity::median;
     list.promise(
+        40,
         "bundle",
         "one call of a bundle's tool over HTTP, with a process and a runtime of its own",
         "p50 <= 5 ms",
@@ -401,17 +442,20 @@ fn bundles(list: &mut List) {
         Number(5000.0),
     );
     list.promise(
+        41,
         "bundle",
         "the same beside a process of Node for each call",
         "10x faster",
         median(bundle::CALL, bundle::HTTP),
         Times(0.1, median(bundle::CALL, bundle::NODE)),
     );
-    for (kb, bound, us) in [
+    let sizes = [
         (bundle::SIZES_KB[0], "p50 <= 20 ms", 20_000.0),
         (bundle::SIZES_KB[1], "p50 <= 250 ms", 250_000.0),
-    ] {
+    ];
+    for (number, (kb, bound, us)) in (42..).zip(sizes) {
         list.promise(
+            number,
             "bundle",
             format!("a bundle of {kb} KB read, in a process of its own"),
             bound,
@@ -420,6 +464,7 @@ fn bundles(list: &mut List) {
         );
     }
     list.goal(
+        53,
         "bundle",
         "32 calls at once beside as many that take all the memory they may have",
         "p95 <= 5x that of 32 calls alone",
@@ -430,6 +475,7 @@ fn bundles(list: &mut List) {
         ),
     );
     list.goal(
+        54,
         "bundle",
         "a sandbox that waits for calls of tools",
         "<= 8 MiB",
@@ -437,6 +483,7 @@ fn bundles(list: &mut List) {
         Number(8192.0),
     );
     list.promise(
+        44,
         "bundle",
         "200 calls a second of bundles' tools for a minute",
         "5 ms from call to call",
@@ -445,6 +492,7 @@ fn bundles(list: &mut List) {
         Number(5050.0),
     );
     list.promise(
+        45,
         "bundle",
         "the same: memory of the host process more at the end",
         "<= 4 MiB",
@@ -459,6 +507,7 @@ struct List(Vec<Promise>);
 impl List {
     fn promise(
         &mut self,
+        number: u16,
         bench: &'static str,
         what: impl Into<String>,
         bound: &'static str,
@@ -466,6 +515,7 @@ impl List {
         at_most: Bound,
     ) {
         self.0.push(Promise {
+            number,
             bench,
             what: what.into(),
             bound,
@@ -493,13 +543,14 @@ impl List {
 
     fn goal(
         &mut self,
+        number: u16,
         bench: &'static str,
         what: impl Into<String>,
         bound: &'static str,
         quantity: Quantity,
         at_most: Bound,
     ) {
-        self.promise(bench, what, bound, quantity, at_most);
+        self.promise(number, bench, what, bound, quantity, at_most);
         if let Some(last) = self.0.last_mut() {
             last.standing = Standing::Goal;
         }
@@ -509,6 +560,15 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_promise_has_a_number_of_its_own() {
+        let mut numbers: Vec<u16> = promises().iter().map(|promise| promise.number).collect();
+        numbers.sort_unstable();
+        let count = numbers.len();
+        numbers.dedup();
+        assert_eq!(numbers.len(), count);
+    }
 
     /// A promise whose quantity no bench stores would be unknown for ever.
     #[test]
