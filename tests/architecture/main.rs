@@ -1,4 +1,5 @@
-//! The shape of the house: which crate and which module may know which, where `unsafe` may stand, how a file begins.
+//! The shape of the house: which crate and which module may know which, where `unsafe` may stand, how a file begins,
+//! and which tests hold what the documents promise.
 
 #![expect(
     clippy::unwrap_used,
@@ -9,6 +10,7 @@ mod backend_names;
 mod edges;
 mod imports;
 mod modules;
+mod promises;
 
 use std::collections::BTreeMap;
 use std::fs;
