@@ -264,9 +264,10 @@ fn tools_work_on_the_copy() {
         // Nothing was changed by the first two, so their sandboxes went.
         assert_eq!(list["data"]["sandboxes"].as_array().unwrap().len(), 1);
         let name = list["data"]["sandboxes"][0]["name"].as_str().unwrap();
-        let _ = person.line(&format!("pull {name}")).run().expect_code(0);
+        let line = |line: &str| person.line(line).env(service.variable, SERVICE_TOKEN);
+        let _ = line(&format!("pull {name}")).run().expect_code(0);
         assert_eq!(fs::read(person.project().join("b")).unwrap(), b"two\n");
-        let _ = person.line(&format!("kill {name}")).run().expect_code(0);
+        let _ = line(&format!("kill {name}")).run().expect_code(0);
         assert!(!service.holds("glovebox-call"), "a directory is left");
         person.assert_nothing_left();
     });

@@ -31,6 +31,19 @@ const KEY_FILE: BackendOption = BackendOption {
     check: |_| Ok(()),
 };
 
+/// Option with the time after which an unused sandbox is stopped.
+const IDLE: BackendOption = BackendOption {
+    name: "aio.idle",
+    flag: "aio-idle",
+    variable: "GLOVEBOX_AIO_IDLE",
+    value: "TIME",
+    help: "With `--backend aio`: stop a sandbox that no client and no command has used for this long, or `never` [default: never]",
+    meaning: "with `backend = \"aio\"`: a sandbox that no client and no command has used for this long is stopped, and its files \
+              stay; `never` keeps it running",
+    is_path: false,
+    check: options::check_idle,
+};
+
 /// Sandbox name for an address that is only checked.
 const ANY_NAME: &str = "name";
 /// Maximum time to remove a sandbox's directory.
@@ -41,7 +54,7 @@ static DECLARATION: Declaration = Declaration {
     about: "a directory in a container with AIO Sandbox",
     settings: &[],
     required: &[],
-    options: &[BASE_URL, KEY_FILE, RECONNECT],
+    options: &[BASE_URL, KEY_FILE, RECONNECT, IDLE],
     credential: Some(CredentialSource {
         variables: &["AIO_API_KEY"],
         file_option: KEY_FILE.name,
@@ -105,6 +118,11 @@ impl Driver for Aio {
             .map(|place| format!("at {place}"))
             .into_iter()
             .collect()
+    }
+
+    fn idle_time(&self, spec: &SandboxSpec) -> Option<Duration> {
+        // The container runs anyway, so a guest that waits in it costs nothing.
+        options::idle_time(spec, &IDLE, None)
     }
 
     fn destroy(&self, cx: &ServiceCx<'_>, name: &Name) -> Result<(), Fault> {

@@ -38,6 +38,21 @@ const NAME: BackendOption = BackendOption {
     check: check_name,
 };
 
+/// Option with the time after which the machine of an unused sandbox may fall asleep.
+const IDLE: BackendOption = BackendOption {
+    name: "sprites.idle",
+    flag: "sprites-idle",
+    variable: "GLOVEBOX_SPRITES_IDLE",
+    value: "TIME",
+    help: "With `--backend sprites`: stop a sandbox that no client and no command has used for this long, or `never` [default: 10m]",
+    meaning: "with `backend = \"sprites\"`: a sandbox that no client and no command has used for this long is stopped, and its \
+              files stay; `never` keeps it running",
+    is_path: false,
+    check: options::check_idle,
+};
+
+/// Default of that time.
+const USUAL_IDLE: Duration = Duration::from_mins(10);
 /// Time for which a machine counts as needed after its label is written.
 const KEPT_FOR: Duration = Duration::from_hours(24);
 /// Maximum time to renew the label.
@@ -59,6 +74,7 @@ static DECLARATION: Declaration = Declaration {
         NAME,
         TOKEN_FILE,
         RECONNECT,
+        IDLE,
         cli::PROGRAM,
         cli::SYNTAX,
     ],
@@ -148,6 +164,11 @@ impl Driver for Sprites {
         let mut words = vec![place(spec)];
         words.extend(given_name(spec).map(|name| format!("the Sprite {name}")));
         words
+    }
+
+    fn idle_time(&self, spec: &SandboxSpec) -> Option<Duration> {
+        // An open link keeps the machine awake, which costs.
+        options::idle_time(spec, &IDLE, Some(USUAL_IDLE))
     }
 
     fn probe(&self, cx: &ServiceCx<'_>) -> Result<ServiceFacts, Fault> {

@@ -44,21 +44,50 @@ fn check_url(text: &str) -> Result<(), String> {
     Err("write an address that begins with https:// or http://".to_owned())
 }
 
+/// Minimum and maximum time after which an unused sandbox is stopped.
+const IDLE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_hours(24 * 30));
+/// Word for an unused sandbox that keeps running.
+const NEVER: &str = "never";
+
+/// Checks the value of an option that says after which time an unused sandbox is stopped.
+///
+/// # Errors
+/// One sentence if the value is neither such a time nor `never`.
+pub fn check_idle(text: &str) -> Result<(), String> {
+    if text == NEVER || read_time(text, IDLE).is_some() {
+        return Ok(());
+    }
+    Err("write a time between 1s and 720h, such as 10m, or `never`".to_owned())
+}
+
+/// Returns the time after which an unused sandbox is stopped: the value of `option` in the spec,
+/// else `usual`. `None` if it keeps running.
+pub fn idle_time(
+    spec: &SandboxSpec,
+    option: &BackendOption,
+    usual: Option<Duration>,
+) -> Option<Duration> {
+    match spec.option(option.name).first() {
+        Some(text) => read_time(text, IDLE),
+        None => usual,
+    }
+}
+
 fn check_window(text: &str) -> Result<(), String> {
-    read_window(text)
+    read_time(text, WINDOW)
         .map(drop)
         .ok_or_else(|| "write a time between 1s and 24h, such as 90s or 5m".to_owned())
 }
 
-/// Parses a number of seconds, minutes or hours.
-fn read_window(text: &str) -> Option<Duration> {
+/// Parses a number of seconds, minutes or hours within `bounds`.
+fn read_time(text: &str, bounds: (Duration, Duration)) -> Option<Duration> {
     let units = [("s", 1), ("m", 60), ("h", 3600)];
     let (number, factor) = units
         .into_iter()
         .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))?;
     let seconds = number.parse::<u64>().ok()?.checked_mul(factor)?;
-    let window = Duration::from_secs(seconds);
-    (WINDOW.0..=WINDOW.1).contains(&window).then_some(window)
+    let time = Duration::from_secs(seconds);
+    (bounds.0..=bounds.1).contains(&time).then_some(time)
 }
 
 /// Returns the times of a link, with the window of the spec.
@@ -67,7 +96,7 @@ pub fn times(spec: &SandboxSpec) -> Times {
     let given = spec.option(RECONNECT.name).first();
     Times {
         window: given
-            .and_then(|text| read_window(text))
+            .and_then(|text| read_time(text, WINDOW))
             .unwrap_or(usual.window),
         ..usual
     }
@@ -80,7 +109,7 @@ mod tests {
     #[test]
     fn windows_are_read_and_bounded() {
         for (text, seconds) in [("3s", 3), ("5m", 300), ("24h", 86_400)] {
-            assert_eq!(read_window(text), Some(Duration::from_secs(seconds)));
+            assert_eq!(read_time(text, WINDOW), Some(Duration::from_secs(seconds)));
         }
         for text in [
             "",
@@ -94,9 +123,14 @@ mod tests {
             "9999999999999999999h",
             "5\u{b5}",
         ] {
-            assert_eq!(read_window(text), None, "{text}");
+            assert_eq!(read_time(text, WINDOW), None, "{text}");
             assert!(check_window(text).is_err());
+            assert!(check_idle(text).is_err() || text == "25h", "{text}");
         }
+        for text in ["never", "1s", "10m", "720h"] {
+            assert!(check_idle(text).is_ok(), "{text}");
+        }
+        assert!(check_idle("721h").is_err());
         for text in ["https://x.test/p", "https://x http://y/{name}"] {
             assert!(check_url(text).is_ok(), "{text}");
         }

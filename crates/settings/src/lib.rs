@@ -358,6 +358,12 @@ impl Settings {
         self.backend.value.has_layers() && self.layers.value == Layers::Disk
     }
 
+    /// Returns true if the sandbox's files stay when it stops. Equals
+    /// [`glovebox_sandbox::SandboxSpec::keeps_files`], for callers that have no spec yet.
+    pub fn keeps_files(&self) -> bool {
+        self.has_layers_on_disk() || self.backend.value.capabilities().keeps_files
+    }
+
     /// Returns true if changes to the workspace can be collected from the sandbox.
     pub fn can_collect(&self) -> bool {
         match self.workspace_mode() {

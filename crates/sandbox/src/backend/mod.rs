@@ -33,7 +33,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Arguments of [`Driver::create`].
 #[derive(Debug)]
@@ -287,6 +287,12 @@ pub trait Driver: Debug + Send + Sync {
     /// Returns words about a sandbox for one line of a list.
     fn summary(&self, spec: &SandboxSpec) -> Vec<String>;
 
+    /// Returns the time without a client and a running job after which a named sandbox is stopped
+    /// and its files stay, because a machine that waits costs something. `None` if it keeps running.
+    fn idle_time(&self, _spec: &SandboxSpec) -> Option<Duration> {
+        None
+    }
+
     /// Begins to start a guest, so that the caller can prepare the rest meanwhile.
     ///
     /// # Errors
@@ -417,6 +423,12 @@ fn substitute_for_native() -> Option<Remedy> {
 pub(crate) fn check(spec: &SandboxSpec) -> Result<(), Fault> {
     spec.validate()?;
     driver(spec.backend)?.check(spec)
+}
+
+/// Calls [`Driver::idle_time`] of the spec's backend, if that keeps files without a guest.
+pub(crate) fn idle_time(spec: &SandboxSpec) -> Option<Duration> {
+    let driver = driver(spec.backend).ok()?;
+    driver.idle_time(spec).filter(|_| spec.keeps_files())
 }
 
 /// Calls [`Driver::list_held`] of the spec's backend.

@@ -98,6 +98,8 @@ pub fn supervise(
 pub(crate) struct Timing {
     pub(crate) wall: Option<(Instant, u64)>,
     pub(crate) lease: Option<Duration>,
+    /// Time without a client and a running job.
+    pub(crate) idle: Option<Duration>,
 }
 
 impl Timing {
@@ -107,6 +109,8 @@ impl Timing {
             wall: wall
                 .and_then(|ms| Some((Instant::now().checked_add(Duration::from_millis(ms))?, ms))),
             lease: spec.lease_ms.map(Duration::from_millis),
+            // A sandbox that ends with its parent is not kept when it stops.
+            idle: backend::idle_time(spec).filter(|_| !spec.is_bound()),
         }
     }
 }
@@ -366,6 +370,10 @@ fn clean_up(
         EndReason::Lease(lease) => Some(format!(
             "no client was connected for {} s",
             lease.as_secs_f64()
+        )),
+        EndReason::Idle(idle) => Some(format!(
+            "no client was connected and no command ran for {} s",
+            idle.as_secs_f64()
         )),
         EndReason::Lost(fault) => Some(
             owner

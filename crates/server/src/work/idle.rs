@@ -116,10 +116,8 @@ impl App {
     pub(super) fn stop_sandbox(&self, name: &Name, reason: &str) {
         self.sandboxes.close(name);
         let registry = &self.config.registry;
-        let has_layers = registry
-            .spec(name)
-            .is_ok_and(|spec| spec.has_layers_on_disk());
-        if has_layers && let Ok(sandbox) = registry.connect(name) {
+        let keeps_files = registry.spec(name).is_ok_and(|spec| spec.keeps_files());
+        if keeps_files && let Ok(sandbox) = registry.connect(name) {
             // Before the stop: what the supervisor holds back is lost when it ends.
             self.count_network(name, true);
             if sandbox.stop(reason).is_ok() {

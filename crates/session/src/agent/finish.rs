@@ -36,9 +36,9 @@ impl AgentRun<'_> {
             place.end(frontend);
             return Ok(SettleOutcome::Done);
         };
-        let has_layers = self.settings.has_layers_on_disk();
+        let keeps_files = self.settings.keeps_files();
         if ending == Ending::Lost {
-            if !has_layers {
+            if !keeps_files {
                 frontend.notify(&Notice::ChangesLost);
                 return Ok(SettleOutcome::Done);
             }
@@ -47,7 +47,7 @@ impl AgentRun<'_> {
         }
         let is_read_only = self.settings.workspace_mode() == WorkspaceMode::ReadOnly;
         // A workspace that is read-only in this phase may have been written in an earlier one.
-        let can_collect = self.settings.can_collect() || (is_read_only && has_layers);
+        let can_collect = self.settings.can_collect() || (is_read_only && keeps_files);
         let is_completed = ending == Ending::Completed;
         let settled = if can_collect {
             let context = SettleContext {
@@ -80,7 +80,7 @@ impl AgentRun<'_> {
             return Ok(settled);
         }
         // A sandbox that the user has named keeps running.
-        if has_layers && can_collect && !self.is_kept {
+        if keeps_files && can_collect && !self.is_kept {
             let sandbox = place.work.sandbox();
             let stopped = sandbox.stop("its changes are kept for `glovebox pull`");
             stopped.map_err(Error::from)?;

@@ -22,10 +22,10 @@ impl WorkSession {
     /// # Errors
     /// The sandbox cannot be stopped or removed.
     pub fn leave(&self, keeps_jobs: bool) -> Result<LeaveOutcome, Fault> {
-        let has_layers = match self.kind {
+        let keeps_files = match self.kind {
             Kind::Running => return Ok(LeaveOutcome::Untouched),
             Kind::Local => return Ok(LeaveOutcome::Removed),
-            Kind::Supervised { has_layers } => has_layers,
+            Kind::Supervised { keeps_files } => keeps_files,
         };
         if keeps_jobs && let Some(reason) = self.running_work() {
             return Ok(LeaveOutcome::Running(reason.to_owned()));
@@ -38,7 +38,7 @@ impl WorkSession {
                 self.registry.kill(&self.sandbox.info().name)?;
                 Ok(LeaveOutcome::Removed)
             }
-            Ok(_) | Err(_) if !has_layers => Ok(LeaveOutcome::Running(
+            Ok(_) | Err(_) if !keeps_files => Ok(LeaveOutcome::Running(
                 "what was changed in it cannot be kept otherwise".to_owned(),
             )),
             Ok(count) => {

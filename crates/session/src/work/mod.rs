@@ -128,7 +128,7 @@ enum Kind {
     /// The sandbox was created for this operation and has a supervisor.
     Supervised {
         /// True if its files are kept when it stops.
-        has_layers: bool,
+        keeps_files: bool,
     },
     /// Tools work without a sandbox.
     Local,
@@ -170,10 +170,10 @@ impl WorkSession {
         new: NewSandbox<'_>,
     ) -> Result<Self, Error> {
         let (settings, mut resolved) = Self::resolve_new(caller, settings, project)?;
-        let has_layers = resolved.spec.has_layers_on_disk();
+        let keeps_files = resolved.spec.keeps_files();
         // A sandbox whose files would be lost must not stop by itself.
-        resolved.spec.lease_ms = new.lease_ms.filter(|_| has_layers);
-        let kind = Kind::Supervised { has_layers };
+        resolved.spec.lease_ms = new.lease_ms.filter(|_| keeps_files);
+        let kind = Kind::Supervised { keeps_files };
         let mut used = Vec::new();
         if let NewName::OfClient { prefix, reuse } = new.name
             && !matches!(reuse, Reuse::Never)
@@ -250,7 +250,7 @@ impl WorkSession {
             SandboxState::Ready => connect_running(caller.registry, name)?,
             _ => None,
         };
-        let has_layers = spec.has_layers_on_disk();
+        let keeps_files = spec.keeps_files();
         let sandbox = if let Some(sandbox) = running {
             sandbox
         } else {
@@ -260,7 +260,7 @@ impl WorkSession {
             caller.registry.start(&spec, name, caller.supervisor)?;
             caller.registry.connect(name)?
         };
-        let kind = Kind::Supervised { has_layers };
+        let kind = Kind::Supervised { keeps_files };
         let mut session = Self::on(caller, sandbox, kind);
         session.kept = KeptChanges::begin(&session.sandbox);
         Ok(Some(session))
@@ -377,7 +377,7 @@ impl WorkSession {
     /// without a lease, which the user has named and which must keep running.
     pub fn stoppable(&self) -> Option<Arc<Sandbox>> {
         let spec = self.registry.spec(self.name()?).ok()?;
-        let can_stop = spec.lease_ms.is_some() && spec.has_layers_on_disk();
+        let can_stop = spec.lease_ms.is_some() && spec.keeps_files();
         can_stop.then(|| Arc::clone(&self.sandbox))
     }
 

@@ -395,7 +395,7 @@ impl PoolCore {
             let _ = fs::remove_dir(&workspace);
         })?;
         let lease_ms = Some(source.lease_ms);
-        resolved.spec.lease_ms = lease_ms.filter(|_| resolved.spec.has_layers_on_disk());
+        resolved.spec.lease_ms = lease_ms.filter(|_| resolved.spec.keeps_files());
         let record = self.dir.join(name.as_str());
         let warm = WarmSandbox {
             spec: resolved.spec,
@@ -434,7 +434,7 @@ impl WorkSession {
         mut warm: WarmSandbox,
     ) -> Result<Option<Self>, Error> {
         let (settings, mut resolved) = Self::resolve_new(caller, settings, &warm.workspace)?;
-        let has_layers = resolved.spec.has_layers_on_disk();
+        let keeps_files = resolved.spec.keeps_files();
         resolved.spec.lease_ms = warm.spec.lease_ms;
         if resolved.spec != warm.spec {
             return Ok(None);
@@ -454,7 +454,7 @@ impl WorkSession {
         Ok(Some(Self::on(
             caller,
             sandbox,
-            super::Kind::Supervised { has_layers },
+            super::Kind::Supervised { keeps_files },
         )))
     }
 }

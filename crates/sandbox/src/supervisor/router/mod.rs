@@ -9,6 +9,7 @@
 //! open requests are cancelled.
 
 mod client;
+mod idle;
 mod memory;
 mod renew;
 mod route;
@@ -25,6 +26,7 @@ use glovebox_proto::{
     Code, Decoder, Fault, FrameKind, Header, Hello, Reply, Request, RequestId, Role, WireError,
     decode, encode,
 };
+use idle::IdleWatch;
 use memory::with_limits;
 use route::{ClientKey, Route};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -55,6 +57,8 @@ pub(crate) enum EndReason {
     Wall(u64),
     /// No client was connected for this long.
     Lease(Duration),
+    /// No client was connected and no job ran for this long.
+    Idle(Duration),
     /// The guest is gone or violated the protocol.
     Lost(Fault),
     /// The sandbox has not ended: a command waits in the control server.
@@ -77,6 +81,7 @@ pub(crate) struct Router {
     last_id: u32,
     has_shutdown: bool,
     idle_since: Instant,
+    idle: IdleWatch,
     limits_seen: LimitCounts,
 }
 
@@ -101,6 +106,7 @@ impl Router {
             last_id: 0,
             has_shutdown: false,
             idle_since: Instant::now(),
+            idle: IdleWatch::default(),
             limits_seen: LimitCounts::default(),
         })
     }
@@ -144,6 +150,7 @@ impl Router {
         self.decoder = greeted.decoder;
         // Frames queued for the old guest must not reach the new one.
         self.to_guest = Outgoing::default();
+        self.forget_idle_check();
         Ok(())
     }
 
@@ -154,6 +161,9 @@ impl Router {
         timing: Timing,
         control: &Arc<ControlServer>,
     ) -> Result<(), EndReason> {
+        if let Some(idle) = timing.idle {
+            self.check_idle(idle)?;
+        }
         let deadline = self.next_deadline(timing)?;
         let Ok(left) = until(deadline) else {
             return Ok(());
@@ -197,7 +207,7 @@ impl Router {
         let keys: Vec<ClientKey> = self.clients.keys().copied().collect();
 
         if !ready[0].is_empty() {
-            self.read_guest(owner)?;
+            self.read_guest(owner, timing)?;
         }
         if !ready[1].is_empty() {
             self.flush_guest()?;
@@ -236,6 +246,9 @@ impl Router {
             if at <= now {
                 return Err(EndReason::Lease(lease));
             }
+            sooner(at);
+        }
+        if let Some(at) = timing.idle.and_then(|idle| self.idle_check_at(idle)) {
             sooner(at);
         }
         for client in self.clients.values().filter(|client| !client.has_greeted) {
@@ -433,7 +446,7 @@ impl Router {
 
     // From the guest to clients.
 
-    fn read_guest(&mut self, owner: &dyn Owner) -> Result<(), EndReason> {
+    fn read_guest(&mut self, owner: &dyn Owner, timing: Timing) -> Result<(), EndReason> {
         let mut decoder = std::mem::take(&mut self.decoder);
         match rustix::io::read(&self.reader, decoder.space()) {
             Ok(0) => return Err(EndReason::Lost(gone(""))),
@@ -444,7 +457,9 @@ impl Router {
         let outcome = loop {
             match decoder.next_frame() {
                 Ok(None) => break Ok(()),
-                Ok(Some(frame)) => self.take_from_guest(owner, frame.header, frame.payload)?,
+                Ok(Some(frame)) => {
+                    self.take_from_guest(owner, timing, frame.header, frame.payload)?;
+                }
                 Err(error) => break Err(error),
             }
         };
@@ -455,6 +470,7 @@ impl Router {
     fn take_from_guest(
         &mut self,
         owner: &dyn Owner,
+        timing: Timing,
         header: Header,
         payload: &[u8],
     ) -> Result<(), EndReason> {
@@ -494,6 +510,7 @@ impl Router {
         }
         if header.kind == FrameKind::Reply {
             self.routes.remove(&id);
+            self.take_idle_reply(id, payload, timing.idle)?;
         }
         let Some(client) = key.and_then(|key| self.clients.get_mut(&key)) else {
             return Ok(());
@@ -526,7 +543,7 @@ impl Router {
             }
             EndReason::Stopped(_) => Fault::lost(Code::LinkLost, "the sandbox was stopped"),
             EndReason::Wall(wall_ms) => LimitBreach::wall_clock(*wall_ms).into_fault(),
-            EndReason::Lease(_) => LimitBreach::lease().into_fault(),
+            EndReason::Lease(_) | EndReason::Idle(_) => LimitBreach::lease().into_fault(),
             EndReason::Lost(fault) => match (owner.limit_breach(), owner.exit_reason()) {
                 (Some(breach), _) => breach.into_fault(),
                 (None, Some(exit_reason)) => Fault {

@@ -13,7 +13,8 @@ pub(super) type ClientKey = u64;
 /// An open request.
 #[derive(Debug)]
 pub(super) struct Route {
-    /// Client of the request. `None` if it has disconnected and the guest has not replied yet.
+    /// Client of the request. `None` for a request of the supervisor, and if the client has
+    /// disconnected and the guest has not replied yet.
     pub(super) client: Option<ClientKey>,
     /// Id of the request that the client chose.
     pub(super) client_id: u32,
@@ -44,6 +45,14 @@ fn violation(what: &str) -> WireError {
 }
 
 impl Route {
+    /// Creates the route of a request of the supervisor itself.
+    pub(super) fn own(flow: StreamSet) -> Self {
+        Self {
+            client: None,
+            ..Self::new(0, 0, flow)
+        }
+    }
+
     pub(super) fn new(client: ClientKey, client_id: u32, flow: StreamSet) -> Self {
         Self {
             client: Some(client),
