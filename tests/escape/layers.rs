@@ -98,6 +98,7 @@ fn attack_forged_overlay_marks() {
         project: layers.project.as_deref(),
         layers: &layers.layers,
         hidden: &layers.hidden,
+        base: Some(&layers.base),
     };
     let collected = from_layers(&source, &Filter::default(), &Quota::default(), &mut |_| {
         ControlFlow::Continue(())

@@ -65,6 +65,7 @@ mod proc_files;
 mod project_changes;
 mod projects;
 mod published;
+mod pushes;
 mod questions;
 mod remote;
 mod remote_cli;

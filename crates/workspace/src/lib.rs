@@ -1,7 +1,7 @@
 //! Transfers a project into a sandbox, and the sandbox's changes back to the host.
 //!
 //! ```text
-//! push     project -> names to hide -> sandbox        (overlay: no copies; copy mode: differences)
+//! push     project -> names to hide -> sandbox        (overlay: for watchers; copy mode: differences)
 //! collect  sandbox -> ChangeSet                       (from layers, or by comparing manifests)
 //! plan     ChangeSet x base x host -> Plan            (three-way comparison with conflicts)
 //! apply    Plan -> staging directory -> destination   (all of it, or nothing)
@@ -23,6 +23,7 @@ pub mod branch;
 pub mod collect;
 mod contents;
 pub mod copy;
+mod cover;
 mod error;
 mod filter;
 mod git;
@@ -31,10 +32,12 @@ mod layer;
 mod merge;
 mod model;
 mod outcome;
+mod overlay_push;
 pub mod patch;
 mod path;
 mod plan;
 mod progress;
+mod pushed;
 mod threads;
 
 pub use contents::{CollectedChanges, Contents};
@@ -56,6 +59,7 @@ pub use outcome::{
     AppliedChange, Conflict, ConflictReason, EarlierVersions, Effect, FlaggedChange, Outcome,
     TakenPart, UnplacedReason,
 };
+pub use overlay_push::{MAX_FILE_BYTES as MAX_PUSHED_FILE_BYTES, OverlayPush, push_overlay};
 pub use path::{BadPath, RelPath, normalize_path};
 pub use plan::{
     Host, HostChange, HostNode, HostState, Leftover, MergedFile, Options, Plan, Resolution, Step,

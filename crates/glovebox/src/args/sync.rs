@@ -125,8 +125,11 @@ pub(crate) struct PullArgs {
 #[derive(Debug, Args)]
 #[command(
     long_about = "Bring the project into a sandbox again: only what differs from what is there.\n\n\
-        A sandbox whose workspace is an overlay sees the project by itself and needs no push.",
-    after_help = "Example:\n  glovebox push work"
+        A sandbox whose workspace is an overlay sees the project without a push, but programs that watch files \
+        inside (vite, tsc -w, node --watch) get no event when you edit on this side. A push writes your changed \
+        files inside once more, up to 8 MiB each, and removes those that you removed. Files that the sandbox has \
+        changed stay and are named.",
+    after_help = "Examples:\n  glovebox push work\n  glovebox push work src/app.ts"
 )]
 pub(crate) struct PushArgs {
     /// Keep these files out of the sandbox; a pattern as in .gitignore
@@ -141,6 +144,9 @@ pub(crate) struct PushArgs {
     /// The sandbox
     #[arg(value_name = "NAME")]
     pub name: String,
+    /// Push only changes at or below these paths; for an overlay, not for a copy
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<OsString>,
 }
 
 /// Finish applying what was staged (started by `pull`)

@@ -1,14 +1,16 @@
-//! `glovebox push`: sends the project again to a sandbox that has a copy of it.
+//! `glovebox push`: sends the project again to a sandbox that has a copy of it, or writes its changes
+//! into an overlay, so that programs that watch files see them.
 
 use super::Cx;
 use crate::args::PushArgs;
-use crate::exit::{CommandError, CommandResult, Kind};
+use crate::exit::{CommandError, CommandResult};
 use crate::render::{self, Meter};
 use crate::streams::Signals;
-use crate::sync::{self, copied};
+use crate::sync::{self, copied, overlay};
 use glovebox_proto::{Code, Fault};
 use glovebox_settings::{Origin, SourcedValue};
 use glovebox_workspace::copy::PushTotals;
+use glovebox_workspace::{MAX_PUSHED_FILE_BYTES, RelPath};
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -16,11 +18,23 @@ use std::os::unix::ffi::OsStrExt as _;
 pub(crate) fn run(cx: &Cx, args: &PushArgs) -> CommandResult {
     let mut data = json!({ "name": args.name });
     let error = match push(cx, args) {
-        Ok(pushed) => {
+        Ok(Pushed {
+            totals: pushed,
+            large,
+        }) => {
+            let names = large.iter().map(ToString::to_string);
             if args.json {
                 merge(&mut data, &pushed);
+                data["large"] = names.collect::<Vec<_>>().into();
             } else {
                 tell(cx, &pushed);
+                for name in names.take(10) {
+                    cx.talk.warning(format_args!(
+                        "{}: larger than {}; the sandbox sees it, but programs inside get no event",
+                        render::escape(name.as_bytes()),
+                        glovebox_settings::units::human_bytes(MAX_PUSHED_FILE_BYTES)
+                    ));
+                }
             }
             if let Some(fault) = conflict(&pushed, &args.name) {
                 fault.into()
@@ -40,26 +54,29 @@ pub(crate) fn run(cx: &Cx, args: &PushArgs) -> CommandResult {
     Err(error)
 }
 
-fn push(cx: &Cx, args: &PushArgs) -> Result<PushTotals, CommandError> {
+fn push(cx: &Cx, args: &PushArgs) -> Result<Pushed, CommandError> {
     let signals = Signals::take_over()?;
     let name = super::name(&args.name)?;
     let registry = cx.user_registry()?;
     let Some(entry) = registry.entry(&name)? else {
         return Err(sync::no_sandbox(&name));
     };
-    let Some(origin) = copied::CopyOrigin::read(&entry.dir) else {
-        let fault = Fault::failed(
-            Code::Unsupported,
-            format!("the sandbox `{name}` has no copy of a project"),
-        )
-        .remedy("one whose workspace is an overlay sees the project by itself; `--workspace copy` at its start makes a copy");
-        return Err(CommandError::new(Kind::Failed, fault));
+    let origin = copied::CopyOrigin::read(&entry.dir);
+    let paths = if args.paths.is_empty() {
+        Vec::new()
+    } else {
+        sync::paths(&args.paths, sync::standing(cx, &args.name)?.as_ref())?
     };
-    let mut settings = cx.settings(
-        Some(&origin.project)
-            .filter(|project| project.is_dir())
-            .map(std::path::PathBuf::as_path),
-    )?;
+    if origin.is_some() && !paths.is_empty() {
+        let message =
+            format!("the sandbox `{name}` has a copy of the project, which is pushed whole");
+        return Err(CommandError::usage(message, "leave the paths out"));
+    }
+    let project = match &origin {
+        Some(origin) => Some(origin.project.clone()),
+        None => sync::project_of_named(&registry, &name)?,
+    };
+    let mut settings = cx.settings(project.as_deref().filter(|project| project.is_dir()))?;
     let add = |list: &mut Vec<SourcedValue<String>>, patterns: &[String], flag| {
         list.extend(patterns.iter().map(|pattern| SourcedValue {
             value: pattern.clone(),
@@ -71,7 +88,32 @@ fn push(cx: &Cx, args: &PushArgs) -> Result<PushTotals, CommandError> {
     let sandbox = registry.connect(&name)?;
     let mut meter = Meter::new(cx.talk, args.json, &signals);
     let watch = &mut |progress| meter.tick(progress);
-    Ok(copied::push(&sandbox, &origin.project, &settings, watch)?)
+    let Some(origin) = origin else {
+        let pushed = overlay::push(&registry, &name, &sandbox, &settings, &paths, watch)?;
+        return Ok(Pushed {
+            totals: PushTotals {
+                files: pushed.files.len() as u64,
+                bytes: pushed.bytes,
+                deleted: pushed.deleted.len() as u64,
+                hidden: pushed.hidden,
+                conflicts: pushed.conflicts,
+                ..PushTotals::default()
+            },
+            large: pushed.large,
+        });
+    };
+    let totals = copied::push(&sandbox, &origin.project, &settings, watch)?;
+    Ok(Pushed {
+        totals,
+        large: Vec::new(),
+    })
+}
+
+/// Result of a push.
+struct Pushed {
+    totals: PushTotals,
+    /// Files that the sandbox sees without a copy, because they are large.
+    large: Vec<RelPath>,
 }
 
 /// Returns the error for paths that both sides changed; all other paths have been sent. None if

@@ -16,7 +16,7 @@ pub(crate) mod settle;
 pub(crate) use screen::tell_hidden;
 
 pub(crate) use glovebox_session::sync::{
-    BaseIndex, PullSource, SandboxChanges, collect_own, copied, destination, paths,
+    BaseIndex, PullSource, SandboxChanges, collect_own, copied, destination, overlay, paths,
     project_of_named, source,
 };
 

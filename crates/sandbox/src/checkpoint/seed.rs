@@ -23,6 +23,9 @@ use std::path::{Path, PathBuf};
 pub struct SeedMaker {
     /// Builds the seed for a spec in an empty directory.
     pub build: fn(&Isolation, &Path) -> Result<(), Fault>,
+    /// Removes the copies that pushes wrote into a writable layer. Arguments: the base index of the
+    /// sandbox, that layer, the frozen ones below it, and the project.
+    pub drop_copies: fn(&Path, &Path, &[PathBuf], &Path),
     /// Returns true if the writable layer of a workspace and the frozen ones below it hold nothing
     /// that depends on the seed in the directory.
     pub is_untouched: fn(&Path, &[PathBuf], &Path) -> bool,
@@ -89,15 +92,18 @@ pub(crate) fn renew(
     maker: Option<SeedMaker>,
 ) -> Result<(), Fault> {
     let stack = stack::read(dir)?;
+    let frozen = super::frozen(layout, &stack.layers);
+    let frozen: Vec<PathBuf> = frozen
+        .into_iter()
+        .filter_map(|layer| layer.workspace)
+        .collect();
+    let upper = super::upper(dir, store::WORKSPACE);
+    if let (Some(maker), Some(project)) = (maker, &spec.workspace) {
+        (maker.drop_copies)(&dir.join(super::workspace::BASE), &upper, &frozen, project);
+    }
     if let Some(seed) = super::seed_layer(layout, &stack.layers)
         && let Some(maker) = maker
     {
-        let frozen = super::frozen(layout, &stack.layers);
-        let frozen: Vec<PathBuf> = frozen
-            .into_iter()
-            .filter_map(|layer| layer.workspace)
-            .collect();
-        let upper = super::upper(dir, store::WORKSPACE);
         if !(maker.is_untouched)(&upper, &frozen, &seed) {
             return Ok(());
         }

@@ -24,6 +24,8 @@ const PULLED: &str = "base.pulled";
 /// Contents of the files in each of the two indexes.
 const KEPT: &str = "base.kept";
 const PULLED_KEPT: &str = "base.pulled.kept";
+/// Copies that pushes wrote into the layers.
+const PUSHED: &str = "base.pushed";
 
 /// Layers of a native sandbox's workspace.
 #[derive(Debug, Clone)]
@@ -133,6 +135,7 @@ pub(crate) fn inherit(from: &Path, to: &Path, checkpoint: &Path) -> Result<(), F
     {
         copy(&pulled, &to.join(PULLED))?;
         copy(&from.join(PULLED_KEPT), &to.join(PULLED_KEPT))?;
+        copy(&from.join(PUSHED), &to.join(PUSHED))?;
         set_modified(&to.join(PULLED), noted)?;
     }
     let seen = from.join(SEEN);

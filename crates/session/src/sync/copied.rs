@@ -446,6 +446,7 @@ pub(super) fn from_fetched(
         project: Some(&origin.project),
         layers: &[layer],
         hidden: &origin.hidden,
+        base: None,
     };
     let collected = from_layers(&source, filter, &Quota::default(), watch)?;
     Ok(changes_of(dir, origin, collected))

@@ -104,6 +104,7 @@ fn count_changes(host: &Surroundings, registry: &Registry, name: &Name) -> Disca
         project,
         layers: &layers.layers,
         hidden: &layers.hidden,
+        base: Some(&layers.base),
     };
     match from_layers(&source, &filter, &Quota::default(), &mut *count_deadline()) {
         Ok(collected) if collected.set.changes.is_empty() => DiscardCount::None,

@@ -37,7 +37,12 @@ impl OwnRepository {
         let Some(seed) = layers.seed.clone() else {
             return Ok(None);
         };
-        let origin = CommitOrigin::of_seed(&seed, layers.layers.clone(), layers.hidden.clone());
+        let origin = CommitOrigin::of_seed(
+            &seed,
+            layers.layers.clone(),
+            layers.hidden.clone(),
+            layers.base.clone(),
+        );
         Ok(origin.map(|origin| Self {
             layers,
             seed,

@@ -19,6 +19,7 @@ pub mod kept;
 mod kept_dir;
 mod large_files;
 pub mod outside;
+pub mod overlay;
 pub mod settle;
 pub mod shown;
 pub mod single_file;
@@ -170,6 +171,7 @@ fn from_workspace(
         project: layers.project.as_deref(),
         layers: &layers.layers,
         hidden: &layers.hidden,
+        base: Some(&layers.base),
     };
     let mut collected = from_layers(&source, filter, &Quota::default(), watch)?;
     if let Some(Err(fault)) = frozen.as_ref().map(FrozenSandbox::verify)

@@ -4,6 +4,7 @@ use super::journal::{COMMITTING, DONE, Journal, Staging};
 use super::operation::OperationDirs;
 use crate::base::{PulledContent, Signature, advance, advance_contents, note_theirs};
 use crate::beneath::{Anchor, io};
+use crate::pushed::PushedFiles;
 use crate::{RelPath, Stage, SyncError};
 use glovebox_proto::{Code, Fault};
 use rustix::fd::AsFd as _;
@@ -159,6 +160,9 @@ fn note(anchor: &Anchor, staging: &Staging, journal: &Journal) {
         let stat = anchor.stat_within(path.as_bytes()).ok()?;
         Some((path.clone(), Signature::from(&stat)))
     });
+    // From now on the sandbox's versions count as its own work, also where a push wrote them before.
+    let settled = journal.settled.iter().map(|(path, _)| path);
+    let _ = PushedFiles::forget(&index, journal.applied.iter().chain(settled));
     // If this fails, the next pull reports false conflicts, or keeps versions that it put beside
     // paths.
     let _ = advance_contents(&index, &contents);

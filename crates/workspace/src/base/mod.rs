@@ -17,12 +17,14 @@ mod content;
 mod git_index;
 mod ignored;
 mod kept;
+mod since;
 
 pub use codec::decode;
 pub(crate) use content::{BaseContents, hex};
 pub(crate) use git_index::CleanFiles;
 pub use kept::keep;
 pub(crate) use kept::{PulledContent, advance as advance_contents};
+pub(crate) use since::{ChangedPath, changed_since};
 
 use crate::beneath::{Anchor, io, read_names, stat_at};
 use crate::collect::RESERVED_PREFIX;
@@ -331,7 +333,7 @@ impl Writer {
             .finish()
             .and_then(|_| std::fs::rename(&new.0, &index))
             .map_err(|error| io("write", &index, error))?;
-        for suffix in [".pulled", ".pulled.kept", ".kept"] {
+        for suffix in [".pulled", ".pulled.kept", ".kept", ".pushed"] {
             match std::fs::remove_file(beside(&index, suffix)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(io("remove", &index, error));

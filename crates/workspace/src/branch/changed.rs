@@ -5,7 +5,7 @@
 
 use super::is_object_name;
 use crate::beneath::{Anchor, read_names};
-use crate::collect::is_covered_by;
+use crate::cover::cover;
 use crate::git::read_seed_record;
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -42,7 +42,7 @@ pub fn changed_repositories(seed: &Path, layers: &[PathBuf]) -> Vec<PathBuf> {
         REFERENCE_PARTS.iter().any(|part| {
             let path = repository.inside.join(part);
             let path = path.as_os_str().as_bytes();
-            layers.iter().any(|layer| is_covered_by(layer, path))
+            layers.iter().any(|layer| cover(layer, path).is_some())
         })
     });
     changed

@@ -10,10 +10,11 @@
 use super::commits::{ObjectQuarantine, is_object_name};
 use super::failed;
 use super::repository::Repository;
+use crate::RelPath;
 use crate::base::CleanFiles;
 use crate::beneath::Anchor;
 use crate::git::{RepositoryRecord, read_seed_record};
-use crate::{RelPath, collect};
+use crate::pushed::PushedFiles;
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_spec::seed::HELD;
 use std::collections::BTreeSet;
@@ -38,12 +39,20 @@ pub struct CommitOrigin {
     pub layers: Vec<PathBuf>,
     /// Paths of the project that are hidden from the sandbox.
     pub hidden: Vec<PathBuf>,
+    /// Base index of the sandbox; the record of pushed copies is beside it.
+    pub base: PathBuf,
 }
 
 impl CommitOrigin {
     /// Returns the origin of commits in the project's own repository. `seed` is the directory of
-    /// the seed. `None` if the seed has no copy of that repository.
-    pub fn of_seed(seed: &Path, layers: Vec<PathBuf>, hidden: Vec<PathBuf>) -> Option<Self> {
+    /// the seed, `base` the base index of the sandbox. `None` if the seed has no copy of that
+    /// repository.
+    pub fn of_seed(
+        seed: &Path,
+        layers: Vec<PathBuf>,
+        hidden: Vec<PathBuf>,
+        base: PathBuf,
+    ) -> Option<Self> {
         let record = read_seed_record(seed)?;
         let record = record.own().filter(|own| own.problem.is_none())?.clone();
         Some(Self {
@@ -52,6 +61,7 @@ impl CommitOrigin {
             objects: seed.join(HELD).join("0"),
             layers,
             hidden,
+            base,
         })
     }
 }
@@ -163,6 +173,7 @@ pub(super) fn find_unwritten(
         .iter()
         .map(|layer| Anchor::open(layer))
         .collect::<Result<Vec<_>, _>>()?;
+    let pushed = PushedFiles::read(&origin.base);
     let clean = CleanFiles::read(&repository.git_dir, project)?;
     for path in changed {
         let is_hidden = origin
@@ -173,9 +184,9 @@ pub(super) fn find_unwritten(
             found.held.insert(path);
             continue;
         }
-        let is_written = layers
-            .iter()
-            .any(|layer| collect::is_covered_by(layer, &path));
+        // Names that git compares are paths: others were left out.
+        let is_written =
+            RelPath::new(path.as_slice()).is_ok_and(|path| pushed.is_own(&layers, &path));
         if is_written || found.held.contains(&path) || clean.is_sparse(&path) {
             continue;
         }

@@ -12,6 +12,7 @@ use super::walk::Walk;
 use crate::beneath::{Anchor, io};
 use crate::filter::Filter;
 use crate::progress::Watch;
+use crate::pushed::PushedFiles;
 use crate::{CollectedChanges, Contents, Quota, RelPath, Stage, SyncError};
 use glovebox_proto::{Code, Fault};
 use rustix::io::Errno;
@@ -28,6 +29,9 @@ pub struct LayerPaths<'a> {
     pub layers: &'a [PathBuf],
     /// Relative paths that were hidden from the sandbox.
     pub hidden: &'a [PathBuf],
+    /// Base index of the sandbox; the record of pushed copies is beside it. `None` if pushes
+    /// cannot have written anything.
+    pub base: Option<&'a Path>,
 }
 
 /// Prefix of the names of staging directories in a destination.
@@ -49,6 +53,8 @@ pub fn from_layers(
     let (mut set, ignored) = Walk::new(&trees, source, filter, quota, watch)
         .run()
         .map_err(failed)?;
+    let pushed = source.base.map(PushedFiles::read).unwrap_or_default();
+    set.changes.retain(|change| !pushed.has(change));
     let contents = LayerContents {
         git_dir: trees.project.as_ref().and_then(super::named_by_file),
         trees: Arc::clone(&trees),

@@ -6,10 +6,11 @@
 //! topmost layer. Sandboxes are mounted without `metacopy` and `redirect_dir`, so there are no
 //! other marks; other attributes that a sandbox may set are ignored.
 
-use crate::beneath::{Anchor, DIRECTORY, open_beneath, read_names, stat_at};
+use crate::beneath::{Anchor, read_names, stat_at};
+use crate::cover::is_opaque;
 use glovebox_proto::{Code, Fault, Setting};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{FileType, Mode, Stat};
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
 /// Index of a layer, counted from the newest.
@@ -245,40 +246,6 @@ fn resolve(
             is_opaque: false,
         }
     })
-}
-
-/// Returns true if a layer has a path, or an object that hides it: a whiteout, something other than
-/// a directory above it, or an opaque directory. An object that cannot be inspected hides nothing.
-pub(crate) fn is_covered_by(layer: &Anchor, path: &[u8]) -> bool {
-    let Ok(mut parent) = layer.dir(b"") else {
-        return false;
-    };
-    for name in path.split(|byte| *byte == b'/') {
-        let Ok(stat) = stat_at(parent.as_fd(), name) else {
-            return false;
-        };
-        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory || is_opaque(&parent, name)
-        {
-            return true;
-        }
-        parent = match open_beneath(parent.as_fd(), name, DIRECTORY) {
-            Ok(dir) => dir,
-            Err(_) => return false,
-        };
-    }
-    // The layer has a directory at the path of the file.
-    true
-}
-
-fn is_opaque(parent: &OwnedFd, name: &[u8]) -> bool {
-    let Ok(dir) = rustix::fs::openat(parent, name, DIRECTORY, Mode::empty()) else {
-        return false;
-    };
-    let mut value = [0_u8; 1];
-    matches!(
-        rustix::fs::fgetxattr(dir, "user.overlay.opaque", &mut value),
-        Ok(1)
-    ) && value == *b"y"
 }
 
 fn cannot_read(anchor: &Anchor, path: &[u8], errno: Errno) -> Fault {

@@ -19,7 +19,6 @@ pub(crate) use git_dirs::{is_git_name, named_by_file};
 pub(crate) use layers::RESERVED_PREFIX;
 pub use layers::{LayerPaths, from_layers};
 pub(crate) use links::links_that_lead_out;
-pub(crate) use merge::is_covered_by;
 pub(crate) use too_many::too_many_changes;
 
 use crate::{ChangeSet, Contents, RelPath};

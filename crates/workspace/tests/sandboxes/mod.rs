@@ -370,6 +370,7 @@ impl Overlay {
             project: layers.project.as_deref(),
             layers: &layers.layers,
             hidden: &layers.hidden,
+            base: Some(&layers.base),
         };
         from_layers(&source, &Filter::default(), &Quota::default(), &mut |_| {
             ControlFlow::Continue(())

@@ -45,6 +45,7 @@ const MAX_REPOSITORIES: usize = 1000;
 /// Functions with which a registry makes the git directories of its sandboxes.
 pub const SEED_MAKER: SeedMaker = SeedMaker {
     build: build_seed,
+    drop_copies: crate::pushed::drop_copies,
     is_untouched: untouched::is_workspace_untouched,
 };
 
