@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use testkit::{Person, Process, await_sleepers, has_program, marker, skip, wait_until};
 
-const RUN: &str = "--quiet run --backend confined --no-toolchains --apply never";
+pub(crate) const RUN: &str = "--quiet run --backend confined --no-toolchains --apply never";
 
 /// Whether the kernel has what this backend needs; says so loudly where it has not.
 pub(crate) fn can_start(person: &Person) -> bool {
@@ -20,7 +20,7 @@ pub(crate) fn can_start(person: &Person) -> bool {
     true
 }
 
-fn each(mut test: impl FnMut(&Person)) {
+pub(crate) fn each(mut test: impl FnMut(&Person)) {
     Person::each(|person| {
         if can_start(person) {
             test(person);
@@ -146,7 +146,7 @@ fn processes_outside_are_neither_signalled_nor_looked_into_and_own_ones_are() {
     });
 }
 
-/// Tries every way to a socket, then what programs need of sockets.
+/// Tries every way to a socket of the place, then what programs need of sockets.
 const SOCKETS: &str = r#"
 import os, socket, sys
 path, name, port = sys.argv[1], "\0" + sys.argv[2], int(sys.argv[3])

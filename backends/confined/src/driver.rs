@@ -106,9 +106,9 @@ impl Driver for Confined {
         let mut text = format!(
             "a process of the caller without namespaces\n  1. give up all capabilities and the bounding set\n  \
              2. put Landlock (ABI {}) on it: own trees can be written, programs of the machine read, nothing else; \
-             no signals and no tracing out of the sandbox\n  3. put the system call filter on it: no sockets but \
-             pairs; changes of metadata are made by a monitor outside, in the sandbox's own trees alone\n  \
-             4. try what must fail, then serve\nweaker than natively\n",
+             no signals and no tracing out of the sandbox\n  3. put the system call filter on it: a monitor outside \
+             makes and connects sockets, to the sandbox's own servers alone, and changes metadata, in its own trees \
+             alone\n  4. try what must fail, then serve\nweaker than natively\n",
             abi_version()
         );
         for sentence in WEAKER {

@@ -7,7 +7,7 @@ use glovebox_sandbox::backend::{CreateCx, unheld_limits};
 use glovebox_spec::LimitState;
 
 /// Weaknesses compared with the native backend, one sentence each.
-pub(crate) const WEAKER: [&str; 9] = [
+pub(crate) const WEAKER: [&str; 10] = [
     "names, sizes, owners and times of files outside can be asked for, and changes to such files can be watched; \
      contents and lists of directories cannot be read",
     "command lines and the existence of other processes can be seen; their memory, environment and descriptors cannot",
@@ -15,8 +15,10 @@ pub(crate) const WEAKER: [&str; 9] = [
     "files outside are kept apart by Landlock and the monitor alone, not by their owner",
     "the workspace, home and temporary files have paths of the state directory: absolute paths of the project do not \
      lead to its copy",
-    "there are no sockets beside pairs: no server and no client inside, not even on the loopback; no System V IPC, \
-     message queues, /tmp and /dev/shm by name, terminals by name",
+    "there are no datagrams and no Unix sockets by name; no System V IPC, message queues, /tmp and /dev/shm by name, \
+     terminals by name",
+    "servers inside have an address of their own in 127.0.0.0/8, under which processes outside can connect to them; a \
+     port that the machine has in use shows another number, and a port of a server inside is in use for all outside",
     "a command can end the sandbox as a whole, since it can signal the sandbox's own processes",
     "the host name, the network interfaces and the kernel's settings of the place are seen",
     "if the owner and the monitor are killed at once from outside, commands run on within Landlock and the filter",
@@ -38,12 +40,9 @@ pub(crate) fn report(name: &'static str, cx: &CreateCx<'_>) -> Report {
         ("signals", landlock.as_str()),
         (
             "network",
-            "by the system call filter: no socket but pairs and netlink can be made",
+            "by the monitor, which makes and connects sockets: they reach the sandbox's own servers alone",
         ),
-        (
-            "unix-sockets",
-            "by the system call filter, as for the network",
-        ),
+        ("unix-sockets", "by the monitor: pairs alone can be made"),
         ("syscalls", "by a filter on every process"),
     ] {
         report.wall(wall, LimitState::Enforced, detail);

@@ -29,8 +29,9 @@ impl Jobs {
     /// The kernel's tables cannot be read.
     pub(crate) fn list_ports(&self) -> Result<Reply, Fault> {
         let mut found = ports::listening()?;
-        found.truncate(MAX_PORTS_LISTED);
         let mut holders = self.find_holders(&found);
+        self.drop_foreign(&mut found, &holders);
+        found.truncate(MAX_PORTS_LISTED);
         let ports = found.into_iter().map(|socket| ListeningPort {
             port: socket.port,
             address: socket.address,
@@ -50,7 +51,7 @@ impl Jobs {
         let complaints = complaints(output);
         // A program whose message names no port may have received it as an argument.
         let command = job.command_line();
-        let named: Vec<u16> = [&complaints, &command]
+        let mut named: Vec<u16> = [&complaints, &command]
             .map(|text| numbers(text))
             .into_iter()
             .map(|mut numbers| {
@@ -61,6 +62,8 @@ impl Jobs {
             .unwrap_or_default();
         sockets.retain(|socket| named.contains(&socket.port));
         let holders = self.find_holders(&sockets);
+        self.drop_foreign(&mut sockets, &holders);
+        named.retain(|port| sockets.iter().any(|socket| socket.port == *port));
         let use_of = |port: u16| {
             let mut of_port = sockets.iter().filter(|socket| socket.port == port);
             let holder = of_port.find_map(|socket| holders.get(&socket.inode));
@@ -72,6 +75,14 @@ impl Jobs {
             Denial::PortTaken { port, by }.made_safe()
         };
         named.into_iter().take(MAX_NAMED).map(use_of).collect()
+    }
+
+    /// Drops sockets that are not the sandbox's, where the kernel's tables list those of the whole
+    /// machine.
+    fn drop_foreign(&self, sockets: &mut Vec<BoundSocket>, holders: &HashMap<u64, PortHolder>) {
+        if self.defaults.monitor.is_some() {
+            sockets.retain(|socket| holders.contains_key(&socket.inode));
+        }
     }
 
     /// Finds the job processes that have these sockets open, by inode number.

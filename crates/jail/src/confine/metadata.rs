@@ -7,18 +7,15 @@
 //! and its path is queried after that. No file from outside can move into a tree of the sandbox,
 //! because Landlock refuses links and renames into it.
 
-use crate::seccomp;
+use super::memory::Memory;
 use crate::sys::notify::{self, Notification};
 use rustix::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags,
 };
 use rustix::io::Errno;
-use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 /// Maximum length of a path, and of the name and value of an attribute, in bytes (limits of the
@@ -34,10 +31,9 @@ const WORKING_DIR: i32 = libc::AT_FDCWD;
 const DESCRIPTOR_DIRS: [&str; 3] = ["/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"];
 const STANDARD_STREAMS: [&str; 3] = ["/dev/stdin", "/dev/stdout", "/dev/stderr"];
 
-/// Known system calls, by number, and the trees in which files may be changed.
+/// Trees in which files may be changed.
 #[derive(Debug)]
 pub(super) struct Metadata {
-    names: HashMap<i64, &'static str>,
     trees: Vec<PathBuf>,
 }
 
@@ -76,26 +72,20 @@ enum TimeUnit {
 
 impl Metadata {
     /// Creates the handler for a sandbox that may write to these trees, given by their real paths.
-    pub(super) fn new(trees: Vec<PathBuf>) -> Self {
-        let table = seccomp::table().iter();
-        Self {
-            names: table.map(|entry| (entry.number, entry.name)).collect(),
-            trees,
-        }
+    pub(super) const fn new(trees: Vec<PathBuf>) -> Self {
+        Self { trees }
     }
 
-    /// Answers the next waiting call. Blocks until there is one.
-    pub(super) fn answer_next(&self, listener: BorrowedFd<'_>) {
-        // The caller may have been killed before or during the answer. Then there is no process to
-        // answer.
-        if let Ok(call) = notify::receive(listener) {
-            let result = self.make(listener, &call);
-            let _ = notify::answer(listener, call.id, result);
-        }
-    }
-
-    fn make(&self, listener: BorrowedFd<'_>, call: &Notification) -> Result<(), Errno> {
-        let name = self.names.get(&call.number).ok_or(Errno::NOSYS)?;
+    /// Makes the call `name` for its caller.
+    ///
+    /// # Errors
+    /// The error that the caller gets.
+    pub(super) fn make(
+        &self,
+        name: &str,
+        listener: BorrowedFd<'_>,
+        call: &Notification,
+    ) -> Result<(), Errno> {
         let memory = Memory::open(call.thread)?;
         let (target, change) = parse(name, call.args, &memory)?;
         let file = open(call.thread, &target)?;
@@ -120,50 +110,8 @@ impl Metadata {
     }
 }
 
-/// Memory of a waiting thread.
-struct Memory(File);
-
+/// Arguments of these calls.
 impl Memory {
-    fn open(thread: i32) -> Result<Self, Errno> {
-        // The memory of a program that may be executed but not read cannot be read either.
-        File::open(format!("/proc/{thread}/mem"))
-            .map(Self)
-            .map_err(|_| Errno::ACCESS)
-    }
-
-    /// Reads a string that ends with a NUL within `max` bytes. `too_long` is the error if it does
-    /// not.
-    fn string(&self, at: u64, max: usize, too_long: Errno) -> Result<Vec<u8>, Errno> {
-        let mut text = vec![0; max];
-        // Read page by page, because the string may lie at the end of a mapping.
-        let mut have = 0;
-        while have < max && !text[..have].contains(&0) {
-            let page_left = 4096 - ((at + have as u64) % 4096) as usize;
-            let end = max.min(have + page_left);
-            match self.0.read_at(&mut text[have..end], at + have as u64) {
-                Ok(count) if count > 0 => have += count,
-                _ => return Err(Errno::FAULT),
-            }
-        }
-        let len = text[..have].iter().position(|byte| *byte == 0);
-        text.truncate(len.ok_or(too_long)?);
-        Ok(text)
-    }
-
-    fn bytes(&self, at: u64, len: usize) -> Result<Vec<u8>, Errno> {
-        let mut bytes = vec![0; len];
-        self.0
-            .read_exact_at(&mut bytes, at)
-            .map_err(|_| Errno::FAULT)?;
-        Ok(bytes)
-    }
-
-    fn words(&self, at: u64, count: usize) -> Result<Vec<i64>, Errno> {
-        let bytes = self.bytes(at, count * 8)?;
-        let word = |chunk: &[u8]| chunk.try_into().map_or(0, i64::from_ne_bytes);
-        Ok(bytes.chunks(8).map(word).collect())
-    }
-
     fn path(&self, at: u64) -> Result<Vec<u8>, Errno> {
         self.string(at, PATH_BYTES, Errno::NAMETOOLONG)
     }
@@ -370,6 +318,7 @@ fn apply(file: &OwnedFd, change: &Change) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
 
     fn own_memory() -> Memory {
         Memory::open(rustix::thread::gettid().as_raw_pid()).unwrap()

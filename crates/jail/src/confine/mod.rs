@@ -3,23 +3,29 @@
 //!
 //! ```text
 //! owner     sends a [`Setup`] over the link
-//!   monitor   [`watch_over`]: unrestricted; answers calls that change metadata, opens terminals,
-//!             and ends the sandbox with the owner or with the guest
+//!   monitor   [`watch_over`]: unrestricted; makes and connects sockets, changes metadata, opens
+//!             terminals, and ends the sandbox with the owner or with the guest
 //!   guest     [`enter`]: restricted, as are its wardens and commands; serves on the link
 //! ```
 //!
-//! The kernel confines files, processes and sockets by itself: Landlock decides about paths,
-//! signals and tracing, and the filter allows no socket that could be connected. For mode, owner,
-//! times and attributes of a file the kernel checks the owner alone. So the filter passes those
-//! calls to the monitor, which makes them for the caller in the sandbox's own trees. Resource
-//! limits are not enforced here.
+//! The kernel confines files and processes by itself: Landlock decides about paths, signals and
+//! tracing. It has no rule that tells a server of the sandbox from one of the machine, and for mode,
+//! owner, times and attributes of a file it checks the owner alone. So the filter passes calls about
+//! these to the monitor, which makes them for the caller on the sandbox's own loopback (`sockets`)
+//! and in the sandbox's own trees (`metadata`). Resource limits are not enforced here.
 //!
 //! Invariant: any deviation ends the start; the guest never serves with a missing restriction.
 
+mod answers;
+mod arguments;
+mod holders;
 mod inside;
+mod loopback;
+mod memory;
 mod metadata;
 mod monitor;
 mod privileges;
+mod sockets;
 
 pub use inside::{ConfinedGuest, MonitorClient, enter};
 pub use monitor::{OpenTerminal, watch_over};

@@ -1,14 +1,14 @@
 //! The monitor: starts the guest, answers calls that the kernel does not decide, and ends the
 //! sandbox.
 
-use super::metadata::Metadata;
+use super::answers::Answers;
 use super::{
     GUEST_MODE, GuestOrder, GuestRequest, MIN_LANDLOCK_ABI, Setup, TerminalReply, privileges,
 };
 use crate::process::{Census, TreeKill};
 use crate::{channel, landlock, process, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, WaitOptions};
 use std::process::{Command, Stdio};
@@ -61,8 +61,6 @@ struct Monitor {
     guest: Pid,
     guest_end: OwnedFd,
     control: OwnedFd,
-    listener: OwnedFd,
-    metadata: Metadata,
     open_terminal: OpenTerminal,
 }
 
@@ -98,14 +96,13 @@ impl Monitor {
         };
         let [listener] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| "there is no listener")?;
         let trees = setup.writable.iter().map(|path| path.as_path().to_owned());
+        Answers::start(listener, trees.collect())?;
         Ok(Self {
             link,
             owner,
             guest,
             guest_end,
             control,
-            listener,
-            metadata: Metadata::new(trees.collect()),
             open_terminal,
         })
     }
@@ -113,21 +110,14 @@ impl Monitor {
     /// Serves until the guest or the owner has ended.
     fn work(&mut self) -> Result<(), String> {
         let mut leave_by = None;
-        let mut is_listening = true;
         loop {
             let wait = leave_by.map(|by: Instant| by.saturating_duration_since(Instant::now()));
             if wait == Some(Duration::ZERO) {
                 return Ok(());
             }
-            let [guest, owner, link, control, listener] = self.wait(wait, is_listening)?;
+            let [guest, owner, link, control] = self.wait(wait)?;
             if owner.intersects(PollFlags::IN) {
                 return Ok(());
-            }
-            if listener.contains(PollFlags::IN) {
-                self.metadata.answer_next(self.listener.as_fd());
-            } else if !listener.is_empty() {
-                // No process is left under the filter.
-                is_listening = false;
             }
             if control.contains(PollFlags::IN) {
                 self.serve_guest();
@@ -141,18 +131,7 @@ impl Monitor {
         }
     }
 
-    fn wait(&self, wait: Option<Duration>, is_listening: bool) -> Result<[PollFlags; 5], String> {
-        let listened = if is_listening {
-            PollFlags::IN
-        } else {
-            PollFlags::empty()
-        };
-        // A closed listener would wake the poll at once, so a pidfd takes its place.
-        let listener: BorrowedFd<'_> = if is_listening {
-            self.listener.as_fd()
-        } else {
-            self.guest_end.as_fd()
-        };
+    fn wait(&self, wait: Option<Duration>) -> Result<[PollFlags; 4], String> {
         // A closed link would wake this process again and again.
         let link = if wait.is_some() {
             PollFlags::empty()
@@ -169,7 +148,6 @@ impl Monitor {
             PollFd::new(&self.owner, PollFlags::IN),
             PollFd::from_borrowed_fd(link_fd, link),
             PollFd::new(&self.control, PollFlags::IN),
-            PollFd::from_borrowed_fd(listener, listened),
         ];
         let wait = wait.map(|wait| Timespec {
             tv_sec: wait.as_secs() as i64,
@@ -177,7 +155,7 @@ impl Monitor {
         });
         match poll(&mut fds, wait.as_ref()) {
             Ok(_) => Ok(fds.map(|fd| fd.revents())),
-            Err(Errno::INTR) => Ok([PollFlags::empty(); 5]),
+            Err(Errno::INTR) => Ok([PollFlags::empty(); 4]),
             Err(errno) => Err(format!("cannot wait: {errno}")),
         }
     }

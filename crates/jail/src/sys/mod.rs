@@ -16,6 +16,7 @@ pub(crate) mod once;
 pub(crate) mod quota;
 pub(crate) mod schedule;
 pub(crate) mod seccomp;
+pub(crate) mod socket_option;
 pub(crate) mod starter;
 pub(crate) mod unshare;
 pub(crate) mod warden;

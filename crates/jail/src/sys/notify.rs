@@ -111,6 +111,38 @@ pub(crate) fn answer(
     check(result)
 }
 
+/// Answers a call with a new descriptor of the caller for the open file of `fd`. The caller has it
+/// when its call returns, or the call fails.
+///
+/// # Errors
+/// `MFILE` if the caller has too many descriptors; `NOENT` if it has ended. The call still waits
+/// for its answer then.
+pub(crate) fn give(
+    listener: BorrowedFd<'_>,
+    id: u64,
+    fd: BorrowedFd<'_>,
+    is_close_on_exec: bool,
+) -> Result<(), Errno> {
+    let close_on_exec = if is_close_on_exec { libc::O_CLOEXEC } else { 0 };
+    let addition = libc::seccomp_notif_addfd {
+        id,
+        flags: libc::SECCOMP_ADDFD_FLAG_SEND as u32,
+        srcfd: fd.as_raw_fd() as u32,
+        newfd: 0,
+        newfd_flags: close_on_exec as u32,
+    };
+    // SAFETY: the kernel reads one `seccomp_notif_addfd`, which lives, and takes a reference of its
+    // own to the open file of `fd`.
+    let result = unsafe {
+        libc::ioctl(
+            listener.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_ADDFD as _,
+            &raw const addition,
+        )
+    };
+    check(result)
+}
+
 fn check(result: libc::c_int) -> Result<(), Errno> {
     if result < 0 {
         Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))

@@ -1,6 +1,7 @@
 //! Tests of the filter against the running kernel: each refusal with its errno, and beside it a
 //! legitimate use of the same call. The calls are made in a child, which is this test binary.
 
+mod confined;
 mod tools;
 
 use std::collections::BTreeMap;
