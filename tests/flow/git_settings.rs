@@ -187,3 +187,46 @@ fn git_crypt_encrypts_inside() {
         assert_eq!(ran.out(), "GITCRYPTmore\n", "{ran}");
     });
 }
+
+/// Commits of the sandbox are not signed. Where the user's are, a line names the command that signs them, and it does.
+#[test]
+fn unsigned_commits_come_with_the_command_that_signs_them() {
+    if !has_program("git") || !has_program("ssh-keygen") {
+        skip!("needs git and ssh-keygen");
+    }
+    Person::each(|person| {
+        let settings = "[user]\n\tname = Ada\n\temail = ada@example.org\n";
+        person.write("home/.gitconfig", settings);
+        host(
+            person,
+            "git init -q -b main . && echo 1 > a && git add a && git commit -q -m base",
+        );
+        let commit = "echo 2 >> a && git commit -q -a -m inside";
+        let ran = person.script("run --keep plain", commit).run();
+        let ran = ran.expect_code(0);
+        assert!(!ran.err().contains("signed"), "{ran}");
+        let ran = person.line("pull plain --commits").run().expect_code(0);
+        assert!(!ran.err().contains("signed"), "{ran}");
+
+        host(
+            person,
+            "ssh-keygen -q -t ed25519 -N '' -f ../home/key && git config --global gpg.format ssh && \
+             git config --global user.signingKey ~/key.pub && git config --global commit.gpgSign true && \
+             git reset -q --hard",
+        );
+        // Another content: within one second the same would be the same commit.
+        let commit = "echo 3 >> a && git commit -q -a -m inside";
+        let ran = person.script("run --apply auto", commit).run();
+        let ran = ran.expect_code(0);
+        let told = ran.err();
+        let command = told
+            .lines()
+            .find(|line| line.contains("are not signed"))
+            .and_then(|line| line.split('`').nth(1))
+            .unwrap_or_else(|| panic!("{ran}"));
+        host(person, &format!("git stash -q; {command} 2>&1"));
+        let log = host(person, "git cat-file -p HEAD; git log --format=%s");
+        assert!(log.contains("BEGIN SSH SIGNATURE"), "{command}\n{log}");
+        assert!(log.ends_with("inside\nbase\n"), "{log}");
+    });
+}

@@ -103,7 +103,12 @@ pub enum Notice<'a> {
         error: &'a Error,
     },
     /// Commits made inside are on a branch of the user's repository.
-    CommitsTaken(&'a TakenCommits),
+    CommitsTaken {
+        /// Project with that repository.
+        project: &'a Path,
+        /// The branch and its commits.
+        taken: &'a TakenCommits,
+    },
     /// Commits made inside were to be taken, and stay in the sandbox.
     CommitsHeld {
         /// The reason.

@@ -60,7 +60,7 @@ pub(super) fn pull(
             branch => branch.to_owned(),
         };
         if let Some(taken) = git_commits::take_fetched(&entry.dir, &project, &first, args.all)? {
-            return tell_fetched(cx, args, taken, data);
+            return tell_fetched(cx, args, &project, taken, data);
         }
     }
     let caller = WorkContext {
@@ -102,7 +102,7 @@ fn pull_one(
     data: &mut Map<String, Value>,
 ) -> Result<String, CommandError> {
     let taken = git_commits::take(sandbox, project, branch)?;
-    tell_one(cx, args, &taken, data)
+    tell_one(cx, args, project, &taken, data)
 }
 
 /// Reports the commits that were taken from the last fetched state of a sandbox that is not
@@ -110,22 +110,24 @@ fn pull_one(
 fn tell_fetched(
     cx: &Cx,
     args: &PullArgs,
+    project: &Path,
     taken: Vec<BranchResult>,
     data: &mut Map<String, Value>,
 ) -> Result<String, CommandError> {
     if args.all {
-        return tell_all(cx, args, taken, data);
+        return tell_all(cx, args, project, taken, data);
     }
     match taken.into_iter().next() {
-        Some((_, taken)) => tell_one(cx, args, &taken?, data),
+        Some((_, taken)) => tell_one(cx, args, project, &taken?, data),
         // Only other branches have commits.
-        None => tell_all(cx, args, Vec::new(), data),
+        None => tell_all(cx, args, project, Vec::new(), data),
     }
 }
 
 fn tell_one(
     cx: &Cx,
     args: &PullArgs,
+    project: &Path,
     taken: &TakenCommits,
     data: &mut Map<String, Value>,
 ) -> Result<String, CommandError> {
@@ -138,6 +140,7 @@ fn tell_one(
     if !args.json {
         cx.talk.note(&message);
         sync::git::tell_unwritten(cx.talk, taken);
+        sync::git::tell_unsigned(cx, project, taken);
         if taken.commits > 0 {
             cx.talk.note(format_args!(
                 "`git log -p HEAD..{branch}` shows them, `git merge {branch}` takes them; what is not \
@@ -157,12 +160,19 @@ fn pull_all(
     project: &Path,
     data: &mut Map<String, Value>,
 ) -> Result<String, CommandError> {
-    tell_all(cx, args, git_commits::take_all(sandbox, project)?, data)
+    tell_all(
+        cx,
+        args,
+        project,
+        git_commits::take_all(sandbox, project)?,
+        data,
+    )
 }
 
 fn tell_all(
     cx: &Cx,
     args: &PullArgs,
+    project: &Path,
     results: Vec<BranchResult>,
     data: &mut Map<String, Value>,
 ) -> Result<String, CommandError> {
@@ -174,6 +184,7 @@ fn tell_all(
                 if !args.json && done.commits > 0 {
                     cx.talk.note(message_of(&done));
                     sync::git::tell_unwritten(cx.talk, &done);
+                    sync::git::tell_unsigned(cx, project, &done);
                 }
                 taken.push(done);
             }

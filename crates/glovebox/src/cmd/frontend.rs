@@ -78,7 +78,10 @@ impl Frontend for TerminalFrontend<'_> {
             ),
             Notice::GitStays { name, work } => sync::git::tell_left(name, work),
             Notice::GitUnknown { name, error } => sync::git::tell_unknown(name, error),
-            Notice::CommitsTaken(taken) => sync::git::tell_taken(talk, taken),
+            Notice::CommitsTaken { project, taken } => {
+                sync::git::tell_taken(talk, taken);
+                sync::git::tell_unsigned(self.cx, project, taken);
+            }
             Notice::CommitsHeld { error } => {
                 let error = CommandError::from(error.clone());
                 talk.warning(escape_text(&error.fault.message));

@@ -5,10 +5,12 @@ use crate::exit::CommandError;
 use crate::render::{self, Messages, escape_text, plural};
 use glovebox_proto::visible::line_of_text;
 use glovebox_sandbox::{Name, Registry};
+use glovebox_session::host::GitSettings;
 use glovebox_session::sync::git_state::find_git_work_named;
 use glovebox_session::{Error, GitWork};
 use glovebox_workspace::branch::TakenCommits;
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// Maximum number of names in one line.
 const SHOWN: usize = 10;
@@ -138,6 +140,18 @@ pub(crate) fn tell_taken(talk: Messages, taken: &TakenCommits) {
         if taken.is_new { "new " } else { "" }
     ));
     tell_unwritten(talk, taken);
+}
+
+/// Reports that taken commits are not signed, if the user's are, with the command that signs them.
+pub(crate) fn tell_unsigned(cx: &Cx, project: &Path, taken: &TakenCommits) {
+    if taken.commits == 0 || !GitSettings::read(&cx.host, project).signs_commits {
+        return;
+    }
+    let branch = &taken.branch;
+    cx.talk.note(format_args!(
+        "the commits are not signed, because your key stays outside; `git rebase -f --exec \
+         'git commit --amend --no-edit -S' $(git merge-base HEAD {branch}) {branch}` signs them"
+    ));
 }
 
 /// Reports the paths in the commits that the user changed, not the sandbox.

@@ -433,10 +433,16 @@ impl GitEnd<'_> {
         let mut is_refused = false;
         if work.commits > 0 {
             let project = self.project.as_deref();
-            let taken = project.map(|project| take_to_free_branch(self.sandbox, project));
+            let taken = project.map(|project| {
+                let taken = take_to_free_branch(self.sandbox, project);
+                (project, taken)
+            });
             match taken {
-                Some(Ok(taken)) => frontend.notify(&Notice::CommitsTaken(&taken)),
-                Some(Err(error)) => {
+                Some((project, Ok(taken))) => frontend.notify(&Notice::CommitsTaken {
+                    project,
+                    taken: &taken,
+                }),
+                Some((_, Err(error))) => {
                     frontend.notify(&Notice::CommitsHeld { error: &error });
                     left.commits = work.commits;
                     is_refused = true;

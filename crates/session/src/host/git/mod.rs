@@ -72,6 +72,8 @@ pub struct GitSettings {
     pub excludes_file: Option<PathBuf>,
     /// Configuration files that could not be parsed.
     pub unreadable: Vec<PathBuf>,
+    /// True if the user's commits are signed outside. Inside they are not.
+    pub signs_commits: bool,
 }
 
 impl GitSettings {
@@ -104,6 +106,8 @@ impl GitSettings {
             values.extend(value.map(|value| Value::new(section, None, key, value)));
         }
         values.retain(|value| value.is_plain() && !has_token(value.text.as_bytes()));
+        let signing = values.iter().rfind(|value| value.is("commit", "gpgsign"));
+        settings.signs_commits = signing.is_some_and(Value::is_true);
         for value in &values {
             if value.carriage() == Carriage::Carried {
                 settings.push(value);
@@ -199,6 +203,16 @@ impl Value {
             key: key.to_ascii_lowercase(),
             text: text.to_owned(),
         }
+    }
+
+    /// Returns true for the setting `section.key`, both in lower case.
+    fn is(&self, section: &str, key: &str) -> bool {
+        self.subsection.is_none() && self.section == section && self.key == key
+    }
+
+    /// Returns true for a value that git takes for true (git-config(1), "boolean").
+    fn is_true(&self) -> bool {
+        gix_config::Boolean::try_from(self.text.as_str()).is_ok_and(|value| value.0)
     }
 
     fn carriage(&self) -> Carriage {

@@ -49,6 +49,7 @@ fn settings_that_change_content_are_carried_and_others_are_not() {
         [lfs \"customtransfer.t\"]\n\tpath = /x\n[merge]\n\ttool = vim\n\
         [filter \"secret\"]\n\tclean = curl -H ghp_0123456789abcdefghijABCDEFGHIJ012345\n";
     let (_temp, settings) = read(&[(".gitconfig", &[carried, others].concat())], &[]);
+    assert!(settings.signs_commits);
     for (key, want) in [
         ("user.name", Some("Ada \"A\" L")),
         ("user.email", Some("a@b.c")),
@@ -143,4 +144,24 @@ fn includes_count_as_for_git_and_variables_last() {
         at(&settings, "author.email").as_deref(),
         Some("author@example")
     );
+}
+
+#[test]
+fn last_value_decides_whether_commits_are_signed() {
+    for (config, want) in [
+        ("", false),
+        ("[commit]\n\tgpgSign\n", true),
+        ("[commit]\n\tgpgsign = on\n", true),
+        (
+            "[commit]\n\tgpgsign = true\n[commit]\n\tgpgsign = false\n",
+            false,
+        ),
+        (
+            "[commit \"x\"]\n\tgpgsign = true\n[tag]\n\tgpgsign = true\n",
+            false,
+        ),
+    ] {
+        let (_temp, settings) = read(&[(".gitconfig", config)], &[]);
+        assert_eq!(settings.signs_commits, want, "{config}");
+    }
 }
