@@ -31,20 +31,27 @@ impl RemoteService {
 
     /// Starts the service of Sprites.
     pub fn sprites() -> Self {
-        Self::start("sprites", "SPRITES_TOKEN", "--token")
+        Self::start("sprites", "SPRITES_TOKEN", &["--token", SERVICE_TOKEN])
+    }
+
+    /// Starts the service of Sprites with further arguments, such as faults to play.
+    pub fn sprites_with(arguments: &[&str]) -> Self {
+        let arguments = [&["--token", SERVICE_TOKEN], arguments].concat();
+        Self::start("sprites", "SPRITES_TOKEN", &arguments)
     }
 
     /// Starts the service of AIO Sandbox.
     pub fn aio() -> Self {
-        Self::start("aio", "AIO_API_KEY", "--key")
+        Self::start("aio", "AIO_API_KEY", &["--key", SERVICE_TOKEN])
     }
 
     #[expect(clippy::expect_used, reason = "a test cannot go on without")]
-    fn start(backend: &'static str, variable: &'static str, key: &str) -> Self {
+    fn start(backend: &'static str, variable: &'static str, arguments: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let machines = dir.path().join("machines");
         let machines = machines.to_str().expect("a path of text");
-        let server = ContractServer::start(backend, &[key, SERVICE_TOKEN, "--dir", machines]);
+        let arguments = [arguments, &["--dir", machines]].concat();
+        let server = ContractServer::start(backend, &arguments);
         Self {
             backend,
             variable,

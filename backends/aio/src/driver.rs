@@ -11,8 +11,8 @@ use glovebox_sandbox::backend::{
     unheld_limits,
 };
 use glovebox_sandbox::{
-    Backend, BackendOption, Capabilities, CredentialSource, Declaration, Files, GUEST,
-    GUEST_SHA256, NAME_IN_URL, Name, Place, ProjectChoice, Report, SandboxSpec, StartCost,
+    Backend, BackendOption, Capabilities, CheckpointStore, CredentialSource, Declaration, Files,
+    GUEST, GUEST_SHA256, NAME_IN_URL, Name, Place, ProjectChoice, Report, SandboxSpec, StartCost,
     SubSandboxes, Walls, WorkspaceMode,
 };
 use glovebox_spec::{LimitState, Net};
@@ -67,6 +67,7 @@ static DECLARATION: Declaration = Declaration {
         has_own_dir: true,
         workspace_modes: &[WorkspaceMode::Copy, WorkspaceMode::None],
         keeps_files: true,
+        checkpoints: CheckpointStore::None,
         shares_machine: true,
         can_freeze: false,
         networks: &[],

@@ -6,8 +6,8 @@ use glovebox_jail::landlock::abi_version;
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_sandbox::backend::{Begun, CreateCx, Driver, GuestStream, spawn_guest};
 use glovebox_sandbox::{
-    Backend, COPY_DIR, Capabilities, Declaration, Files, Place, ProjectChoice, SandboxSpec,
-    StartCost, SubSandboxes, Walls, WorkspaceMode,
+    Backend, COPY_DIR, Capabilities, CheckpointStore, Declaration, Files, Place, ProjectChoice,
+    SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
 };
 use glovebox_spec::Net;
 use std::fmt::Write as _;
@@ -34,6 +34,7 @@ static DECLARATION: Declaration = Declaration {
         workspace_modes: &[WorkspaceMode::Copy, WorkspaceMode::None],
         // The files stay on this machine, in the sandbox's own directory.
         keeps_files: false,
+        checkpoints: CheckpointStore::None,
         shares_machine: false,
         can_freeze: false,
         networks: &[Net::None],

@@ -14,12 +14,12 @@ use glovebox_carrier::{
 use glovebox_egress::Rule;
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_sandbox::backend::{
-    Begun, Claim, CreateCx, Driver, GuestPlace, GuestStream, HeldMachine, ServiceCx, ServiceFacts,
-    bring_guest, still_needed, unheld_limits,
+    Begun, Claim, CreateCx, Driver, GuestPlace, GuestStream, HeldMachine, ServiceCheckpoints,
+    ServiceCx, ServiceFacts, bring_guest, still_needed, unheld_limits,
 };
 use glovebox_sandbox::{
-    Backend, BackendOption, Capabilities, CredentialSource, Declaration, Files, Name, Place,
-    ProjectChoice, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
+    Backend, BackendOption, Capabilities, CheckpointStore, CredentialSource, Declaration, Files,
+    Name, Place, ProjectChoice, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
 };
 use glovebox_spec::{LimitState, Net};
 use std::net::IpAddr;
@@ -90,6 +90,7 @@ static DECLARATION: Declaration = Declaration {
         has_own_dir: true,
         workspace_modes: &[WorkspaceMode::Copy, WorkspaceMode::None],
         keeps_files: true,
+        checkpoints: CheckpointStore::Service,
         shares_machine: false,
         can_freeze: false,
         networks: &[Net::None, Net::Egress, Net::Host],
@@ -169,6 +170,10 @@ impl Driver for Sprites {
     fn idle_time(&self, spec: &SandboxSpec) -> Option<Duration> {
         // An open link keeps the machine awake, which costs.
         options::idle_time(spec, &IDLE, Some(USUAL_IDLE))
+    }
+
+    fn checkpoints(&self) -> Option<&dyn ServiceCheckpoints> {
+        Some(self)
     }
 
     fn probe(&self, cx: &ServiceCx<'_>) -> Result<ServiceFacts, Fault> {
@@ -499,6 +504,14 @@ fn name_of(rule: &Rule) -> Result<String, Fault> {
     })
 }
 
+/// Returns the name of the machine of a sandbox.
+pub(crate) fn machine_name(cx: &ServiceCx<'_>, name: &Name) -> Result<String, Fault> {
+    match given_name(cx.spec) {
+        Some(given) => Ok(given.to_owned()),
+        None => Ok(sprite_name(&owner_id(cx.state_dir)?, name.as_str())),
+    }
+}
+
 /// Returns the seconds since 1970.
 fn now() -> u64 {
     SystemTime::now()
@@ -506,7 +519,8 @@ fn now() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-fn given_name(spec: &SandboxSpec) -> Option<&str> {
+/// Returns the name of an existing Sprite that the spec names.
+pub(crate) fn given_name(spec: &SandboxSpec) -> Option<&str> {
     spec.option(NAME.name).first().map(String::as_str)
 }
 

@@ -8,6 +8,7 @@
 //! the service are untrusted: bounded, and escaped before they become part of a message.
 
 mod address;
+mod checkpoints;
 mod cli;
 mod client;
 mod connect;

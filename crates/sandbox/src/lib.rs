@@ -59,7 +59,7 @@ mod watch;
 pub use applied::{ProjectChange, note_applied};
 pub use checkpoint::Checkpoint;
 pub use checkpoint::seed::SeedMaker;
-pub use checkpoint::workspace::WorkspaceLayers;
+pub use checkpoint::workspace::{COPY_MANIFEST, COPY_NOTE, WorkspaceLayers};
 pub use control::handover::Supervisor;
 pub use file_systems::{CopyReason, find_copy_reason, name_file_system, needs_memory_layers};
 pub use handle::frozen::FrozenSandbox;
@@ -87,9 +87,9 @@ pub use report::{
 };
 pub use spec::amount::limit_in_words;
 pub use spec::backend::{
-    BASE_URL_OPTION, Backend, BackendOption, COPY_DIR, Capabilities, CredentialSource,
-    DEFAULT_START_MS, Declaration, Files, NAME_IN_URL, Place, ProjectChoice, StartCost,
-    SubSandboxes, Walls,
+    BASE_URL_OPTION, Backend, BackendOption, COPY_DIR, Capabilities, CheckpointStore,
+    CredentialSource, DEFAULT_START_MS, Declaration, Files, NAME_IN_URL, Place, ProjectChoice,
+    StartCost, SubSandboxes, Walls,
 };
 pub use spec::credential::{Credential, CredentialError};
 pub use spec::name::{Name, NameError, random_hex};

@@ -12,8 +12,8 @@ use glovebox_sandbox::backend::{
     Begun, CreateCx, Driver, GuestPlace, GuestStream, bring_guest, unheld_limits,
 };
 use glovebox_sandbox::{
-    Backend, BackendOption, Capabilities, DEFAULT_START_MS, Declaration, Files, Place,
-    ProjectChoice, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
+    Backend, BackendOption, Capabilities, CheckpointStore, DEFAULT_START_MS, Declaration, Files,
+    Place, ProjectChoice, Report, SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
 };
 use glovebox_spec::LimitState;
 use std::fs;
@@ -50,6 +50,7 @@ static DECLARATION: Declaration = Declaration {
         has_own_dir: true,
         workspace_modes: &[WorkspaceMode::Copy, WorkspaceMode::None],
         keeps_files: false,
+        checkpoints: CheckpointStore::None,
         shares_machine: false,
         can_freeze: false,
         networks: &[],

@@ -6,12 +6,15 @@
 //! in crates of their own, with [`register`] before any other call of this crate.
 
 mod bootstrap;
+mod checkpoints;
 mod command;
 mod host;
 mod native;
 mod words;
 
 pub use bootstrap::{GuestPlace, bring_guest, quote, shell_script};
+pub use checkpoints::ServiceCheckpoints;
+pub(crate) use checkpoints::checkpoints;
 pub use host::spawn_guest;
 pub use native::Layering;
 pub(crate) use native::{kill_left_group, sweep, sweep_base};
@@ -326,6 +329,11 @@ pub trait Driver: Debug + Send + Sync {
     /// `unsupported` for a backend without a service, and the errors of reaching the service.
     fn list_held(&self, _cx: &ServiceCx<'_>) -> Result<Vec<HeldMachine>, Fault> {
         Err(no_service(self.backend()))
+    }
+
+    /// Returns the checkpoints that the backend's service keeps. `None` if it keeps none.
+    fn checkpoints(&self) -> Option<&dyn ServiceCheckpoints> {
+        None
     }
 
     /// Removes the machine of a sandbox whose guest does not run. Succeeds if there is none.

@@ -13,12 +13,15 @@
 //! STATE/sandboxes/NAME/pending.json    a change that has been recorded (`change`)
 //! ```
 //!
+//! A service that keeps checkpoints of its machines has the files itself (`remote`).
+//!
 //! Only the holder of a sandbox's lock changes its files. A frozen layer has no owner: it stays as
 //! long as any of these files names it. When a stack grows, neighbouring layers are merged into a
 //! separate copy made of hard links (`flatten`).
 
 pub(crate) mod change;
 pub(crate) mod flatten;
+pub(crate) mod remote;
 pub(crate) mod seed;
 pub(crate) mod stack;
 pub(crate) mod store;
@@ -72,7 +75,7 @@ pub struct Checkpoint {
     pub comment: Option<String>,
     /// Checkpoint that the sandbox was based on at that time.
     pub parent: Option<String>,
-    /// Layers, newest first.
+    /// Layers, newest first. Empty if a service has the files.
     pub(crate) layers: Vec<Layer>,
 }
 

@@ -27,6 +27,13 @@ const PULLED_KEPT: &str = "base.pulled.kept";
 /// Copies that pushes wrote into the layers.
 const PUSHED: &str = "base.pushed";
 
+/// All of these. Only for copies they are replaced by older ones.
+pub(crate) const RECORDS: [&str; 4] = [BASE, PULLED, KEPT, PULLED_KEPT];
+/// File in a sandbox's directory that lists the project's files as a copy elsewhere last got them.
+pub const COPY_MANIFEST: &str = "copied";
+/// File beside it with the facts about the last push.
+pub const COPY_NOTE: &str = "copied.json";
+
 /// Layers of a native sandbox's workspace.
 #[derive(Debug, Clone)]
 pub struct WorkspaceLayers {

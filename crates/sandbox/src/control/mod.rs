@@ -7,15 +7,16 @@ pub(crate) mod handover;
 pub(crate) mod network;
 pub(crate) mod socket;
 
-use crate::backend::Owner;
+use crate::backend::{self, Owner, ServiceCx};
 use crate::checkpoint::workspace;
-use crate::checkpoint::{change, flatten, stack, store};
+use crate::checkpoint::{change, flatten, remote, stack, store};
 use crate::fault;
 use crate::link::set_nonblocking;
 use crate::link_meter::LinkMeter;
 use crate::process::freeze::{Freezer, LayerChangeGuard};
 use crate::state::layout::{Layout, open_dir};
 use crate::state::trash;
+use crate::{Name, SandboxSpec};
 use glovebox_egress::ProxyHandle;
 use glovebox_proto::{Code, Fault, decode, encode};
 use network::NetworkOrder;
@@ -32,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Name of the socket in a sandbox's directory.
 pub(crate) const CONTROL: &str = "control";
@@ -44,6 +45,8 @@ const MAX_CLIENTS: u32 = 32;
 const BACKLOG: i32 = 64;
 /// Maximum time for a client to send its order.
 const ORDER_WAIT: Duration = Duration::from_secs(10);
+/// Maximum time for a service to make a checkpoint.
+const CHECKPOINT_WAIT: Duration = Duration::from_mins(5);
 /// Maximum time to thaw a sandbox.
 const THAW_WAIT: Duration = Duration::from_secs(5);
 const STACK_BYTES: usize = 128 << 10;
@@ -106,6 +109,8 @@ pub(crate) struct ControlServer {
     link: Mutex<Option<Arc<LinkMeter>>>,
     /// Directory of layers in memory. `None` if they are on disk.
     layers: Option<OwnedFd>,
+    /// Spec and name of a sandbox whose checkpoints a service keeps.
+    service: Option<(SandboxSpec, Name)>,
     commands: Mutex<VecDeque<ControlCommand>>,
     /// Event descriptor, readable when there are commands.
     wake: OwnedFd,
@@ -120,6 +125,7 @@ impl ControlServer {
         dir: PathBuf,
         freezer: Arc<Freezer>,
         layers: Option<OwnedFd>,
+        service: Option<(SandboxSpec, Name)>,
     ) -> Result<Self, Fault> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = eventfd(0, flags)
@@ -133,6 +139,7 @@ impl ControlServer {
             egress: Mutex::default(),
             link: Mutex::default(),
             layers,
+            service,
             commands: Mutex::default(),
             wake,
         })
@@ -248,7 +255,34 @@ impl ControlServer {
         taken.map(|checkpoint| checkpoint.id)
     }
 
+    /// Has a service make a checkpoint, while the sandbox runs. `None` if no service keeps its
+    /// checkpoints.
+    fn checkpoint_at_service(&self, comment: Option<&str>) -> Option<Answer> {
+        let (spec, name) = self.service.as_ref()?;
+        let make = || {
+            let _changing = self.freezer.change()?;
+            let new = remote::NewCheckpoint::begin(&self.dir, comment)?;
+            let cx = ServiceCx {
+                spec,
+                state_dir: self.layout.state(),
+                known: &[],
+                deadline: Instant::now() + CHECKPOINT_WAIT,
+            };
+            let text = comment.unwrap_or_default();
+            let id = backend::checkpoints(&cx)?.create(&cx, name, text)?;
+            new.finish(&id).map(|made| made.id)
+        };
+        Some(make())
+    }
+
     fn delete(&self, id: String) -> Answer {
+        if self.service.is_some() {
+            return Err(Fault::refused(
+                Code::Unsupported,
+                "checkpoints that a service keeps are deleted there, or with the machine",
+            )
+            .remedy("use the service's own program"));
+        }
         let _changing = self.freezer.change()?;
         stack::checkpoint(&self.dir, &id)?;
         stack::remove_checkpoint(&self.dir, &id)?;
@@ -349,10 +383,13 @@ fn attend(socket: &OwnedFd, control: &ControlServer) {
             }
             Err(fault) => Err(fault),
         },
-        Ok(Some(Order::Checkpoint {
-            comment,
-            is_live: true,
-        })) => control.copy(comment.as_deref()),
+        Ok(Some(Order::Checkpoint { comment, is_live })) => {
+            match control.checkpoint_at_service(comment.as_deref()) {
+                Some(answer) => answer,
+                None if is_live => control.copy(comment.as_deref()),
+                None => control.post(Order::Checkpoint { comment, is_live }),
+            }
+        }
         Ok(Some(Order::Delete { id })) => control.delete(id),
         Ok(Some(Order::Network(order))) => control.answer_about_network(order),
         Ok(Some(Order::Link)) => control.answer_about_link(),

@@ -10,7 +10,7 @@ use crate::state::sandbox_dir::is_kept;
 use crate::state::sandbox_dir::{SandboxDir, SandboxDirState, read_spec};
 use crate::state::status::{SandboxState, Status};
 use crate::state::trash;
-use crate::{Name, Registry, SandboxSpec, fault};
+use crate::{Backend, CheckpointStore, Name, Registry, SandboxSpec, fault};
 use glovebox_proto::{AdvicePart, Code, Fault, Setting};
 use std::fs;
 use std::path::Path;
@@ -44,9 +44,10 @@ enum CheckpointAccess {
 }
 
 impl Registry {
-    /// Creates a checkpoint of a named native sandbox, running or kept.
+    /// Creates a checkpoint of a named sandbox: of a native one, running or kept, or by the service
+    /// of a running one, while its commands go on.
     ///
-    /// A running one must be idle. Its layers are exchanged; if that is impossible, its guest is
+    /// A running native one must be idle. Its layers are exchanged; if that is impossible, its guest is
     /// restarted and forgets ended jobs. With `is_live` the layers are copied instead, while the
     /// sandbox is frozen. Jobs continue afterwards, and the freeze takes as long as copying
     /// everything written since the last checkpoint.
@@ -150,6 +151,7 @@ impl Registry {
         if self.entry(new)?.is_some() {
             return Err(taken(new));
         }
+        self.check_fork(name)?;
         let layout = self.layout();
         let dir = layout.sandbox(name.as_str());
         let from = match from {
@@ -224,11 +226,38 @@ impl Registry {
         }
     }
 
+    /// Refuses to fork a sandbox whose checkpoints a service keeps.
+    fn check_fork(&self, name: &Name) -> Result<(), Fault> {
+        match read_spec(&self.layout().sandbox(name.as_str())) {
+            Ok(spec) if spec.checkpoints() == CheckpointStore::Service => Err(Fault::refused(
+                Code::Unsupported,
+                format!(
+                    "the service that keeps the files of `{name}` makes no second machine of them"
+                ),
+            )
+            .remedy("start another sandbox and `glovebox push` the project into it")),
+            // A sandbox that does not exist is told later.
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the owner of the right to change the files of a named sandbox.
     fn access(&self, name: &Name) -> Result<CheckpointAccess, Fault> {
         let dir = self.layout().sandbox(name.as_str());
+        let store = read_spec(&dir).map(|spec| spec.checkpoints());
         let access = match SandboxDir::find(self.layout(), name)? {
             SandboxDirState::Held => CheckpointAccess::Supervised,
+            SandboxDirState::Free(sandbox_dir)
+                if is_kept(&sandbox_dir) && store == Ok(CheckpointStore::Service) =>
+            {
+                return Err(Fault::failed(
+                    Code::SandboxNotRunning,
+                    format!(
+                        "the sandbox `{name}` does not run, and its checkpoints are at a service"
+                    ),
+                )
+                .remedy(format!("`glovebox start {name}` starts it")));
+            }
             SandboxDirState::Free(sandbox_dir) if is_kept(&sandbox_dir) => {
                 self.keep_slot(&dir);
                 CheckpointAccess::Ours(sandbox_dir)
@@ -237,15 +266,20 @@ impl Registry {
                 return Err(fault::not_found(name));
             }
         };
-        if read_spec(&dir)?.has_layers_on_disk() {
+        if store? != CheckpointStore::None {
             return Ok(access);
         }
+        let able = Backend::all()
+            .iter()
+            .filter(|backend| backend.capabilities().checkpoints != CheckpointStore::None);
+        let able: Vec<String> = able.map(Backend::to_string).collect();
         Err(Fault::failed(
             Code::Unsupported,
             format!("the sandbox `{name}` has no layers on disk to make checkpoints of"),
         )
         .remedy([
-            "checkpoints need the backend `native` and ".into(),
+            format!("checkpoints need one of the backends {}", able.join(", ")).into(),
+            ", and native ones ".into(),
             Setting::Layers.of("disk"),
         ]))
     }

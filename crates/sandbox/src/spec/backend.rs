@@ -96,6 +96,8 @@ pub struct Capabilities {
     pub workspace_modes: &'static [WorkspaceMode],
     /// True if a sandbox's files stay at a service when its guest ends.
     pub keeps_files: bool,
+    /// Place where checkpoints are kept.
+    pub checkpoints: CheckpointStore,
     /// True if all sandboxes at one address share a machine and see each other.
     pub shares_machine: bool,
     /// True if all processes of a sandbox can be frozen.
@@ -149,6 +151,18 @@ pub enum Files {
     Copied,
     /// The project itself.
     InPlace,
+}
+
+/// Place where the checkpoints of a sandbox are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckpointStore {
+    /// None can be made.
+    None,
+    /// This machine, as layers. They can be forked.
+    Layers,
+    /// The service that runs the machine. They cannot be forked.
+    Service,
 }
 
 /// Sandboxes that a session may create for its own use.
@@ -209,6 +223,7 @@ static NATIVE: Declaration = Declaration {
         has_own_dir: false,
         workspace_modes: ALL_MODES,
         keeps_files: false,
+        checkpoints: CheckpointStore::Layers,
         shares_machine: false,
         can_freeze: true,
         networks: &[Net::None, Net::Egress, Net::Host],
@@ -236,6 +251,7 @@ static HOST: Declaration = Declaration {
         has_own_dir: false,
         workspace_modes: &[WorkspaceMode::Live, WorkspaceMode::None],
         keeps_files: false,
+        checkpoints: CheckpointStore::None,
         shares_machine: false,
         can_freeze: false,
         networks: &[],
@@ -263,6 +279,7 @@ static COMMAND: Declaration = Declaration {
         has_own_dir: false,
         workspace_modes: &[WorkspaceMode::None, WorkspaceMode::Copy],
         keeps_files: false,
+        checkpoints: CheckpointStore::None,
         shares_machine: false,
         can_freeze: false,
         networks: &[],

@@ -7,7 +7,7 @@ pub(crate) mod name;
 pub(crate) mod workspace_mode;
 
 use crate::Name;
-use crate::spec::backend::Backend;
+use crate::spec::backend::{Backend, CheckpointStore};
 use crate::spec::credential::Credential;
 use glovebox_egress::{MAX_SECRETS, MachineProxy, Policy, Secret};
 use glovebox_proto::{Code, Fault, Setting, limits::MAX_TIMEOUT_MS};
@@ -137,6 +137,14 @@ impl SandboxSpec {
     /// Returns true if the files stay when the sandbox stops, on this machine or at a service.
     pub fn keeps_files(&self) -> bool {
         self.has_layers_on_disk() || self.backend.capabilities().keeps_files
+    }
+
+    /// Returns the place where the sandbox's checkpoints are kept.
+    pub fn checkpoints(&self) -> CheckpointStore {
+        match self.backend.capabilities().checkpoints {
+            CheckpointStore::Layers if !self.has_layers_on_disk() => CheckpointStore::None,
+            store => store,
+        }
     }
 
     /// Returns true if the sandbox ends with its parent.

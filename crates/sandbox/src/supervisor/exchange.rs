@@ -6,10 +6,11 @@
 //! refuses to do that while a command runs.
 
 use super::{RunningSandbox, raise};
-use crate::backend::ExchangeCx;
+use crate::backend::{ExchangeCx, Owner};
 use crate::checkpoint::change::{self, PendingChange};
 use crate::checkpoint::{self, Checkpoint, stack, store, upper};
 use crate::control::{ControlCommand, Order};
+use crate::link::GuestLink;
 use crate::process::freeze::{self, FrozenProcesses};
 use crate::state::layout::Layout;
 use crate::state::sandbox_dir::SandboxDir;
@@ -120,15 +121,26 @@ impl RunningSandbox {
             self.caches.as_ref(),
             egress.map(|proxy| Arc::clone(proxy.control())),
         )?;
-        self.owner = raised.owner;
+        self.use_guest(sandbox_dir, raised.owner, raised.greeted, &reason)?;
+        Ok(raised.thrown)
+    }
+
+    /// Continues with another guest. Requests that were open with the old one end with `reason`.
+    pub(super) fn use_guest(
+        &mut self,
+        sandbox_dir: &SandboxDir,
+        owner: Box<dyn Owner>,
+        greeted: GuestLink,
+        reason: &str,
+    ) -> Result<(), Fault> {
+        self.owner = owner;
         let (init, group) = (self.owner.process(), self.owner.group_freezer());
         self.control.freezer.set_init(init, group);
         self.control.set_owner(self.owner.as_ref());
         self.status.process = self.owner.process();
         sandbox_dir.write_status(&self.status)?;
         let lost = Fault::lost(Code::LinkLost, reason);
-        self.router.replace(raised.greeted, &lost)?;
-        Ok(raised.thrown)
+        self.router.replace(greeted, &lost)
     }
 
     fn begin(

@@ -4,6 +4,7 @@
 
 mod exchange;
 mod router;
+mod service;
 mod watch_parent;
 
 use crate::backend::{self, CreateCx, Owner};
@@ -23,7 +24,7 @@ use crate::state::sandbox_dir::is_kept;
 use crate::state::sandbox_dir::{SandboxDir, read_spec, write_json};
 use crate::state::status::{SandboxState, Status};
 use crate::supervisor::router::{EndReason, Router};
-use crate::{GuestImage, Name, Report, SandboxSpec, WorkspaceLayers, fault};
+use crate::{CheckpointStore, GuestImage, Name, Report, SandboxSpec, WorkspaceLayers, fault};
 use glovebox_egress::Control;
 use glovebox_jail::plan::{CheckpointLayer, first_id, range_of};
 use glovebox_jail::skeleton::give_to_range;
@@ -155,7 +156,14 @@ impl RunningSandbox {
                             command.answer(Ok(String::new()));
                             return end;
                         }
-                        if let Err(fault) = self.change(layout, sandbox_dir, command) {
+                        let changed = match &command.order {
+                            Order::Restore { id } if has_service_checkpoints(&self.spec) => {
+                                let id = id.clone();
+                                self.restore_at_service(layout, sandbox_dir, command, &id)
+                            }
+                            _ => self.change(layout, sandbox_dir, command),
+                        };
+                        if let Err(fault) = changed {
                             return EndReason::Lost(fault);
                         }
                     }
@@ -164,6 +172,11 @@ impl RunningSandbox {
             }
         }
     }
+}
+
+/// Returns true if a service keeps the checkpoints of a sandbox.
+fn has_service_checkpoints(spec: &SandboxSpec) -> bool {
+    spec.checkpoints() == CheckpointStore::Service
 }
 
 /// A guest that accepts requests.
@@ -184,6 +197,7 @@ fn raise(
     caches: Option<&CacheLease>,
     egress: Option<Arc<Control>>,
 ) -> Result<RunningGuest, Fault> {
+    service::finish_restore(layout, sandbox_dir, spec)?;
     let begin = Instant::now();
     // Closed again as soon as the guest runs.
     let image = GuestImage::shared(&layout.base())?;
@@ -276,6 +290,7 @@ fn come_up(
         sandbox_dir.path.clone(),
         freezer,
         owner.memory_layers(),
+        has_service_checkpoints(&spec).then(|| (spec.clone(), sandbox_dir.name.clone())),
     )?);
     control.set_owner(owner.as_ref());
     watch_parent::watch_parent(layout, &spec, &control)?;

@@ -7,7 +7,7 @@ use super::{SandboxChanges, copied_git};
 use crate::Error;
 use crate::spec::{hide_rules, renew_credential};
 use glovebox_proto::{Code, Fault, JobState, Request, WriteMode};
-use glovebox_sandbox::{Backend, Name, Registry, Sandbox, SandboxState};
+use glovebox_sandbox::{Backend, COPY_MANIFEST, COPY_NOTE, Name, Registry, Sandbox, SandboxState};
 use glovebox_settings::{Settings, Surroundings};
 use glovebox_spec::{WORKSPACE, json_path};
 use glovebox_workspace::apply::BaseFile;
@@ -31,7 +31,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// File of the origin record, in a sandbox's directory.
-const NOTE: &str = "copied.json";
 /// Directory beside it for git directories that are about to be sent.
 const MADE_GIT_DIRS: &str = "git.new";
 
@@ -54,7 +53,7 @@ pub struct CopyOrigin {
 impl CopyOrigin {
     /// Reads the record in a sandbox's directory; `None` if the sandbox has no copy.
     pub fn read(dir: &Path) -> Option<Self> {
-        serde_json::from_slice(&std::fs::read(dir.join(NOTE)).ok()?).ok()
+        serde_json::from_slice(&std::fs::read(dir.join(COPY_NOTE)).ok()?).ok()
     }
 
     fn write(&self, dir: &Path) -> Result<(), Fault> {
@@ -62,7 +61,7 @@ impl CopyOrigin {
         serde_json::to_vec(self)
             .map_err(std::io::Error::from)
             .and_then(|text| std::fs::write(&new, text))
-            .and_then(|()| std::fs::rename(&new, dir.join(NOTE)))
+            .and_then(|()| std::fs::rename(&new, dir.join(COPY_NOTE)))
             .map_err(|error| {
                 Fault::failed(
                     Code::Io,
@@ -164,7 +163,7 @@ pub fn push(
         packing: packing(sandbox),
     };
     let recorded = PushRecords {
-        manifest: &dir.join("copied"),
+        manifest: &dir.join(COPY_MANIFEST),
         index: &dir.join("base"),
         spool_dir: dir,
     };
@@ -423,7 +422,7 @@ pub(super) fn make_layer(sandbox: &Sandbox, origin: &CopyOrigin) -> Result<PathB
 
 /// Removes the origin record: from here on the sandbox counts as one with layers.
 pub(super) fn forget(dir: &Path) -> Result<(), Fault> {
-    std::fs::remove_file(dir.join(NOTE)).map_err(|error| {
+    std::fs::remove_file(dir.join(COPY_NOTE)).map_err(|error| {
         Fault::failed(
             Code::Io,
             format!(
@@ -482,7 +481,7 @@ pub fn collect(
         packing: packing(sandbox),
     };
     let source = CopyInputs {
-        manifest: Some(&dir.join("copied")),
+        manifest: Some(&dir.join(COPY_MANIFEST)),
         project: Some(&origin.project),
         hidden: &origin.hidden,
         git_dirs: &origin.git_dirs,

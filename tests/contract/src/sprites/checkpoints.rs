@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,6 +36,14 @@ fn copy(from: &std::path::Path, to: &std::path::Path) -> std::io::Result<()> {
     } else {
         Err(std::io::Error::other("cp failed"))
     }
+}
+
+/// Lowers a counter. False if it is zero.
+fn takes_one(counter: &AtomicU64) -> bool {
+    let lower = |count: u64| count.checked_sub(1);
+    counter
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, lower)
+        .is_ok()
 }
 
 fn info(text: &str) -> Value {
@@ -137,6 +146,7 @@ pub(super) async fn restore(
         }
     };
     match tokio::task::spawn_blocking(restore).await {
+        Ok(Ok(())) if takes_one(&service.broken_restores) => events(&[begin]),
         Ok(Ok(())) => events(&[begin, complete(&format!("Restored from {id}"))]),
         Ok(Err(error)) => events(&[begin, failure(&error)]),
         Err(error) => events(&[begin, failure(&error)]),

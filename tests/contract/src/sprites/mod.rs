@@ -57,6 +57,9 @@ pub(crate) struct Options {
     /// Number of Sprites that may exist.
     #[arg(long, default_value_t = u64::MAX)]
     max_sprites: u64,
+    /// Break off the answer to that many restores after they are done.
+    #[arg(long, default_value_t = 0)]
+    broken_restores: u64,
     /// Forget labels.
     #[arg(long)]
     no_labels: bool,
@@ -90,6 +93,7 @@ struct Service {
     store: Store,
     requests: AtomicU64,
     limited_creates: AtomicU64,
+    broken_restores: AtomicU64,
     journal: Mutex<Journal>,
     /// Ends the connections of all exec sessions, without a word.
     cut: Notify,
@@ -129,6 +133,7 @@ pub(crate) async fn serve(options: Options) -> anyhow::Result<()> {
     let until_stdin_ends = options.until_stdin_ends;
     let service = Arc::new(Service {
         limited_creates: AtomicU64::new(options.limited_creates),
+        broken_restores: AtomicU64::new(options.broken_restores),
         store: Store::new(&options.dir),
         requests: AtomicU64::new(0),
         journal: Mutex::default(),
