@@ -145,6 +145,18 @@ fn npm_installs() {
     if !has("npm") {
         skip!("npm is not installed");
     }
+    npm_registry(|server| {
+        Person::each(|person| {
+            let script = "cd /tmp && npm install --no-audit --no-fund --loglevel error --registry http://$AT/ pad >&2 && \
+                          node -p \"require('/tmp/node_modules/pad')\"";
+            let ran = with_and_without(person, server, "npm.test", script);
+            assert_eq!(ran.out(), "padded\n", "{ran}");
+        });
+    });
+}
+
+/// Calls `test` with a registry that has one package, `pad`.
+pub(crate) fn npm_registry(test: impl Fn(&Server)) {
     let dir = tempfile::tempdir().unwrap();
     let package = dir.path().join("package");
     std::fs::create_dir(&package).unwrap();
@@ -164,12 +176,7 @@ fn npm_installs() {
             std::fs::read(dir.path().join("pad.tgz")).unwrap(),
         ),
     ]));
-    Person::each(|person| {
-        let script = "cd /tmp && npm install --no-audit --no-fund --loglevel error --registry http://$AT/ pad >&2 && \
-                      node -p \"require('/tmp/node_modules/pad')\"";
-        let ran = with_and_without(person, &server, "npm.test", script);
-        assert_eq!(ran.out(), "padded\n", "{ran}");
-    });
+    test(&server);
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod bytes;
 mod caches;
 mod commits;
 mod confined;
+mod confined_egress;
 mod confined_loopback;
 mod copies;
 mod crowds;

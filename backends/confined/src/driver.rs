@@ -1,10 +1,12 @@
 //! Starts a guest for a spec.
 
 use crate::report::{WEAKER, report};
-use glovebox_jail::confine::{MIN_LANDLOCK_ABI, MONITOR_MODE, Setup};
+use glovebox_jail::confine::{MIN_LANDLOCK_ABI, MONITOR_MODE, Setup, egress_channel};
 use glovebox_jail::landlock::abi_version;
 use glovebox_proto::{Code, Fault, Setting};
-use glovebox_sandbox::backend::{Begun, CreateCx, Driver, GuestStream, spawn_guest};
+use glovebox_sandbox::backend::{
+    Begun, CreateCx, Driver, GuestStream, spawn_guest, spawn_guest_with_proxy,
+};
 use glovebox_sandbox::{
     Backend, COPY_DIR, Capabilities, CheckpointStore, Declaration, Files, Place, ProjectChoice,
     SandboxSpec, StartCost, SubSandboxes, Walls, WorkspaceMode,
@@ -21,7 +23,7 @@ use std::process::Command;
 static DECLARATION: Declaration = Declaration {
     name: "confined",
     about: "walls without namespaces, for containers",
-    settings: &["net", "toolchains"],
+    settings: &["net", "allow", "deny", "toolchains"],
     required: &[],
     options: &[],
     credential: None,
@@ -37,7 +39,7 @@ static DECLARATION: Declaration = Declaration {
         checkpoints: CheckpointStore::None,
         shares_machine: false,
         can_freeze: false,
-        networks: &[Net::None],
+        networks: &[Net::None, Net::Egress],
         can_nest: false,
         can_resume: false,
         sub_sandboxes: SubSandboxes::None,
@@ -60,15 +62,20 @@ impl Driver for Confined {
     }
 
     fn check(&self, spec: &SandboxSpec) -> Result<(), Fault> {
-        if spec.jail.net != Net::None {
-            let fault =
-                unsupported("the backend `confined` has no way out yet, to listed hosts or to all");
-            return Err(fault.remedy([Setting::Net.of("none"), " works here".into()]));
+        if spec.jail.net == Net::Host {
+            let fault = unsupported(
+                "the backend `confined` gives no sandbox the whole network: there would be no wall",
+            );
+            return Err(fault.remedy([
+                Setting::Net.of("egress"),
+                " or ".into(),
+                Setting::Net.of("none"),
+                " works here".into(),
+            ]));
         }
         if !spec.secrets.is_empty() {
-            let fault = unsupported(
-                "the backend `confined` has no way out yet on which secrets could be filled in",
-            );
+            let fault =
+                unsupported("the backend `confined` does not fill in secrets on the way out yet");
             return Err(fault.remedy("leave secrets out"));
         }
         if spec.jail.is_nested {
@@ -108,8 +115,8 @@ impl Driver for Confined {
             "a process of the caller without namespaces\n  1. give up all capabilities and the bounding set\n  \
              2. put Landlock (ABI {}) on it: own trees can be written, programs of the machine read, nothing else; \
              no signals and no tracing out of the sandbox\n  3. put the system call filter on it: a monitor outside \
-             makes and connects sockets, to the sandbox's own servers alone, and changes metadata, in its own trees \
-             alone\n  4. try what must fail, then serve\nweaker than natively\n",
+             makes and connects sockets, to the sandbox's own servers and with `--net egress` to the proxy, and \
+             changes metadata, in its own trees alone\n  4. try what must fail, then serve\nweaker than natively\n",
             abi_version()
         );
         for sentence in WEAKER {
@@ -118,8 +125,12 @@ impl Driver for Confined {
         Ok(text)
     }
 
-    fn summary(&self, _: &SandboxSpec) -> Vec<String> {
-        vec!["no namespaces".to_owned(), "no network".to_owned()]
+    fn summary(&self, spec: &SandboxSpec) -> Vec<String> {
+        let net = match spec.jail.net {
+            Net::Egress => "listed hosts",
+            Net::None | Net::Host => "no network",
+        };
+        vec!["no namespaces".to_owned(), net.to_owned()]
     }
 
     fn create(&self, cx: &CreateCx<'_>, _: Begun) -> Result<GuestStream, Fault> {
@@ -146,8 +157,20 @@ impl Driver for Confined {
         for name in ["TMPDIR", "TMP", "TEMP"] {
             command.env(name, tmp);
         }
-        let guest = spawn_guest(command, cx, report(DECLARATION.name, cx))?;
-        if let Err(error) = setup.send(guest.writer.as_fd()) {
+        let report = report(DECLARATION.name, cx);
+        let mut monitor_end = None;
+        let guest = if cx.spec.jail.net == Net::Egress {
+            // There are no datagrams, so the C library has to ask for names on a stream.
+            command.env("RES_OPTIONS", "use-vc");
+            let (ours, theirs) =
+                egress_channel().map_err(|errno| io_fault("make the way out", &errno.into()))?;
+            monitor_end = Some(theirs);
+            spawn_guest_with_proxy(command, cx, report, ours)?
+        } else {
+            spawn_guest(command, cx, report)?
+        };
+        let egress = monitor_end.as_ref().map(|end| end.as_fd());
+        if let Err(error) = setup.send(guest.writer.as_fd(), egress) {
             let reason = guest
                 .owner
                 .exit_reason()

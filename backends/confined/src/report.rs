@@ -4,7 +4,7 @@ use glovebox_jail::confine::MIN_LANDLOCK_ABI;
 use glovebox_jail::landlock::abi_version;
 use glovebox_sandbox::Report;
 use glovebox_sandbox::backend::{CreateCx, unheld_limits};
-use glovebox_spec::LimitState;
+use glovebox_spec::{LimitState, Net};
 
 /// Weaknesses compared with the native backend, one sentence each.
 pub(crate) const WEAKER: [&str; 10] = [
@@ -15,7 +15,8 @@ pub(crate) const WEAKER: [&str; 10] = [
     "files outside are kept apart by Landlock and the monitor alone, not by their owner",
     "the workspace, home and temporary files have paths of the state directory: absolute paths of the project do not \
      lead to its copy",
-    "there are no datagrams and no Unix sockets by name; no System V IPC, message queues, /tmp and /dev/shm by name, \
+    "there are no datagrams, so a program that asks for names by UDP (musl, Go) reaches listed hosts through the proxy \
+     alone; no Unix sockets by name; no System V IPC, message queues, /tmp and /dev/shm by name, \
      terminals by name",
     "servers inside have an address of their own in 127.0.0.0/8, under which processes outside can connect to them; a \
      port that the machine has in use shows another number, and a port of a server inside is in use for all outside",
@@ -30,6 +31,11 @@ pub(crate) fn report(name: &'static str, cx: &CreateCx<'_>) -> Report {
     let mut report = Report::of_caller(name, cx.name.as_str(), "caller, without capabilities");
     report.limits = unheld_limits(cx.spec, "nothing here can hold it yet");
     let landlock = format!("by Landlock ABI {}", abi_version().max(MIN_LANDLOCK_ABI));
+    let network = if cx.spec.jail.net == Net::Egress {
+        "by the monitor, which makes and connects sockets: they reach the sandbox's own servers and the proxy alone"
+    } else {
+        "by the monitor, which makes and connects sockets: they reach the sandbox's own servers alone"
+    };
     for (wall, detail) in [
         ("files", landlock.as_str()),
         (
@@ -38,10 +44,7 @@ pub(crate) fn report(name: &'static str, cx: &CreateCx<'_>) -> Report {
         ),
         ("processes", landlock.as_str()),
         ("signals", landlock.as_str()),
-        (
-            "network",
-            "by the monitor, which makes and connects sockets: they reach the sandbox's own servers alone",
-        ),
+        ("network", network),
         ("unix-sockets", "by the monitor: pairs alone can be made"),
         ("syscalls", "by a filter on every process"),
     ] {

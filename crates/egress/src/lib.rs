@@ -54,7 +54,7 @@ pub use policy::rule::{Reach, Rule, RuleError};
 pub use policy::stand_in::is_own;
 pub use policy::{MAX_ADDRESSES, MAX_PORTS, MAX_RULES, Policy, PolicyError};
 pub use probe::{Probe, ProbeConnection};
-pub use proxy::{AddAddress, Proxy, ProxyHandle, Sockets, UpstreamSettings};
+pub use proxy::{AddAddress, Arrivals, Proxy, ProxyHandle, Sockets, UpstreamSettings};
 pub use proxy_variable::ProxyVariable;
 pub use record::accounts::{TrafficStats, TrafficSum};
 pub use record::control::Control;

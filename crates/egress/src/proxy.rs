@@ -5,6 +5,7 @@ use crate::allow::{AllowError, new_rules};
 use crate::inward::arrival;
 use crate::inward::dns;
 use crate::inward::listeners::Listeners;
+use crate::inward::passed;
 use crate::memory::MAX_CONNECTIONS;
 use crate::outward::machine_proxy::MachineProxy;
 use crate::outward::resolve::Resolve;
@@ -20,12 +21,12 @@ use glovebox_proto::Denial;
 use rustix::fd::OwnedFd;
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::{TcpListener, UdpSocket, UnixDatagram};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -54,6 +55,39 @@ pub struct Sockets {
     /// Address of the HTTP and SOCKS proxy for programs with proxy settings. It belongs to the
     /// sandbox and stands for no name.
     pub proxy: SocketAddrV4,
+}
+
+/// The way on which connections of a sandbox arrive at its proxy.
+#[derive(Debug)]
+pub enum Arrivals {
+    /// On sockets in the sandbox's own network.
+    Sockets(Sockets),
+    /// On a Unix SEQPACKET socket, from a monitor that accepts them: each message is the address
+    /// and the port that the program asked for, and carries the connection.
+    Passed {
+        /// This end of the socket.
+        channel: OwnedFd,
+        /// First stand-in address.
+        first_address: Ipv4Addr,
+        /// Address of the HTTP and SOCKS proxy, as in [`Sockets`].
+        proxy: SocketAddrV4,
+    },
+}
+
+impl From<Sockets> for Arrivals {
+    fn from(sockets: Sockets) -> Self {
+        Self::Sockets(sockets)
+    }
+}
+
+/// Adds no address, for a sandbox whose connections are passed on whatever their address.
+#[derive(Debug)]
+struct EveryAddress;
+
+impl AddAddress for EveryAddress {
+    fn add_address(&self, _: usize, _: Ipv4Addr) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The machine's own proxies, for connections of one sandbox.
@@ -115,7 +149,7 @@ impl Proxy {
     /// An I/O error if a port cannot be opened, an address cannot be added, or the thread cannot be
     /// created.
     pub fn start(
-        sockets: Sockets,
+        arrivals: impl Into<Arrivals>,
         control: Arc<Control>,
         resolve: Arc<dyn Resolve>,
         interceptor: Option<Interceptor>,
@@ -123,7 +157,15 @@ impl Proxy {
     ) -> io::Result<Self> {
         let in_force = control.policy.in_force();
         let (ports, known) = (in_force.ports(), control.policy.first_addresses());
-        let (first_address, proxy) = (sockets.first_address, sockets.proxy);
+        let arrivals = arrivals.into();
+        let (first_address, proxy) = match &arrivals {
+            Arrivals::Sockets(sockets) => (sockets.first_address, sockets.proxy),
+            Arrivals::Passed {
+                first_address,
+                proxy,
+                ..
+            } => (*first_address, *proxy),
+        };
         let upstream = upstream
             .map(|settings| Upstream::new(settings.proxies, &settings.trusted))
             .transpose()?;
@@ -141,22 +183,37 @@ impl Proxy {
             .thread_name("egress-look-up")
             .max_blocking_threads(8)
             .build()?;
-        {
-            // Sockets and tasks are registered with the runtime here. They begin to run when its
-            // thread starts.
-            let _runtime = runtime.enter();
-            let names = std::net::UdpSocket::from(sockets.names);
-            names.set_nonblocking(true)?;
-            tokio::spawn(dns::serve(UdpSocket::from_std(names)?, Arc::clone(&state)));
-        }
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        // Sockets and tasks are registered with the runtime here. They begin to run when its thread
+        // starts.
+        let entered = runtime.enter();
+        let (listeners, add) = match arrivals {
+            Arrivals::Sockets(sockets) => {
+                let names = std::net::UdpSocket::from(sockets.names);
+                names.set_nonblocking(true)?;
+                tokio::spawn(dns::serve(UdpSocket::from_std(names)?, Arc::clone(&state)));
+                (Listeners::new(sockets.spare), sockets.addresses)
+            }
+            Arrivals::Passed { channel, .. } => {
+                // SEQPACKET, which differs in that it has an end.
+                let channel = std::os::unix::net::UnixDatagram::from(channel);
+                channel.set_nonblocking(true)?;
+                let channel = UnixDatagram::from_std(channel)?;
+                tokio::spawn(passed::serve(
+                    channel,
+                    Arc::clone(&state),
+                    Arc::clone(&places),
+                ));
+                let add: Box<dyn AddAddress> = Box::new(EveryAddress);
+                (Listeners::every_port(), add)
+            }
+        };
+        drop(entered);
         let handle = ProxyHandle(Arc::new(Shared {
             state,
-            listeners: Mutex::new(Listeners::new(sockets.spare)),
-            addresses: Mutex::new(OwnAddresses {
-                known,
-                add: sockets.addresses,
-            }),
-            places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            listeners: Mutex::new(listeners),
+            addresses: Mutex::new(OwnAddresses { known, add }),
+            places,
             runtime: runtime.handle().clone(),
         }));
         let hosts = ports.iter().copied().map(everywhere);
@@ -366,9 +423,13 @@ async fn accept(listener: TcpListener, state: Arc<ProxyState>, places: Arc<Semap
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
             continue;
         };
+        // The sockets of a sandbox's network are of IPv4.
+        let Ok(SocketAddr::V4(wanted)) = stream.local_addr() else {
+            continue;
+        };
         let state = Arc::clone(&state);
         tokio::spawn(async move {
-            arrival::carry(stream, &state).await;
+            arrival::carry(stream, wanted, &state).await;
             drop(place);
         });
     }

@@ -212,6 +212,9 @@ pub fn resolve_spec(
             // The backend gives each sandbox a home directory of its own.
             jail.env = host::base_environment(path, &jail.home);
             jail.env.extend(passed.env);
+            if jail.net == Net::Egress {
+                jail.env.extend(host::proxy_variables(&jail.hostname));
+            }
             jail.grants.extend(passed.grants);
             notes.extend(passed.notes);
             jail.env.extend(

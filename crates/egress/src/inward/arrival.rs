@@ -10,7 +10,7 @@ use crate::relay::http_relay::{self, Requests};
 use crate::relay::pump::reset;
 use crate::state::ProxyState;
 use std::io;
-use std::net::SocketAddr;
+use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -19,23 +19,21 @@ use tokio::time::timeout;
 /// Maximum time for a program to name its destination to the proxy port.
 const ASKING_WAIT: Duration = Duration::from_secs(30);
 
-/// Carries one accepted connection until it ends.
-pub(crate) async fn carry(stream: TcpStream, state: &Arc<ProxyState>) {
+/// Carries one accepted connection, which was made to `wanted`, until it ends.
+pub(crate) async fn carry(stream: TcpStream, wanted: SocketAddrV4, state: &Arc<ProxyState>) {
     let _ = stream.set_nodelay(true);
     // Errors are not reported here: each end sees that the other broke off.
-    let _ = match stream.local_addr() {
-        Ok(SocketAddr::V4(local)) if local == state.proxy() => carry_asked(stream, state).await,
-        Ok(SocketAddr::V4(local)) => {
-            let host = state.host_at(*local.ip());
-            let shown = host.as_ref().map_or_else(String::new, Host::to_string);
-            if let Ok(target) = state.target(host, &shown, local.port()).await {
-                relay::carry_to(stream, None, &target, state).await
-            } else {
-                reset(&stream);
-                Ok(())
-            }
+    let _ = if wanted == state.proxy() {
+        carry_asked(stream, state).await
+    } else {
+        let host = state.host_at(*wanted.ip());
+        let shown = host.as_ref().map_or_else(String::new, Host::to_string);
+        if let Ok(target) = state.target(host, &shown, wanted.port()).await {
+            relay::carry_to(stream, None, &target, state).await
+        } else {
+            reset(&stream);
+            Ok(())
         }
-        _ => Ok(()),
     };
 }
 

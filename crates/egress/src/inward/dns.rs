@@ -10,15 +10,21 @@ use crate::policy::name::{Host, Name};
 use crate::state::{ProxyState, ReachError};
 use glovebox_proto::EgressReason;
 use glovebox_proto::dns::{AnswerCode, MAX_PACKET_BYTES, Question, is_local};
+use std::io;
 use std::sync::Arc;
-use tokio::net::UdpSocket;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 /// Lifetime of an answer. Short, because rules can be added and can expire.
 const TTL_SECS: u32 = 5;
 /// Maximum number of queries in progress. Further ones wait in the socket's buffer; those that do
 /// not fit are dropped by the kernel and repeated by the client.
 const MAX_AT_ONCE: usize = 64;
+/// Maximum time to wait for the next query on a connection.
+const IDLE_WAIT: Duration = Duration::from_secs(30);
 
 /// Answers queries until the runtime ends.
 pub(crate) async fn serve(socket: UdpSocket, state: Arc<ProxyState>) {
@@ -47,6 +53,31 @@ pub(crate) async fn serve(socket: UdpSocket, state: Arc<ProxyState>) {
             let _ = socket.send_to(&answer, from).await;
             drop(place);
         });
+    }
+}
+
+/// Answers the queries of one connection (RFC 7766), one after the other, until it ends or is idle.
+///
+/// # Errors
+/// The connection broke off.
+pub(crate) async fn serve_stream(mut stream: TcpStream, state: &ProxyState) -> io::Result<()> {
+    loop {
+        let length = timeout(IDLE_WAIT, stream.read_u16()).await??;
+        // TRUST: any program inside can send anything here; whatever is not a query ends the
+        // connection.
+        if usize::from(length) > MAX_PACKET_BYTES {
+            return Ok(());
+        }
+        let mut packet = vec![0; usize::from(length)];
+        timeout(IDLE_WAIT, stream.read_exact(&mut packet)).await??;
+        let Some(question) = Question::parse(&packet) else {
+            return Ok(());
+        };
+        let answer = answer(state, &question).await;
+        let length = u16::try_from(answer.len()).unwrap_or(u16::MAX);
+        let mut framed = length.to_be_bytes().to_vec();
+        framed.extend(answer);
+        stream.write_all(&framed).await?;
     }
 }
 

@@ -15,6 +15,8 @@ pub(crate) struct Listeners {
     spare: Vec<OwnedFd>,
     /// Ports that are open at every address of the sandbox.
     ports: BTreeSet<u16>,
+    /// True if connections to every port arrive without a listener.
+    is_every_port_open: bool,
 }
 
 impl Listeners {
@@ -22,17 +24,28 @@ impl Listeners {
         Self {
             spare,
             ports: BTreeSet::new(),
+            is_every_port_open: false,
+        }
+    }
+
+    /// Returns the value for a sandbox whose connections are passed on, whatever their port.
+    pub(crate) const fn every_port() -> Self {
+        Self {
+            spare: Vec::new(),
+            ports: BTreeSet::new(),
+            is_every_port_open: true,
         }
     }
 
     /// Returns the ports of `ports` on which the proxy does not listen.
     pub(crate) fn missing(&self, ports: &BTreeSet<u16>) -> Vec<u16> {
-        ports.difference(&self.ports).copied().collect()
+        let ports = ports.iter().copied();
+        ports.filter(|port| !self.is_open(*port)).collect()
     }
 
     /// Returns true if the proxy listens on `port` at every address.
     pub(crate) fn is_open(&self, port: u16) -> bool {
-        self.ports.contains(&port)
+        self.is_every_port_open || self.ports.contains(&port)
     }
 
     /// Returns the number of unused sockets, each of which can open a further port.

@@ -32,12 +32,16 @@ pub(super) struct Answers {
 
 impl Answers {
     /// Starts the thread. It ends when no process is left under the filter. `trees` are those in
-    /// which files may be changed, by their real paths.
+    /// which files may be changed, by their real paths. `egress` leads to the owner's proxy.
     ///
     /// # Errors
     /// The step that failed.
-    pub(super) fn start(listener: OwnedFd, trees: Vec<PathBuf>) -> Result<(), String> {
-        let sockets = Sockets::new()
+    pub(super) fn start(
+        listener: OwnedFd,
+        trees: Vec<PathBuf>,
+        egress: Option<OwnedFd>,
+    ) -> Result<(), String> {
+        let sockets = Sockets::new(egress)
             .map_err(|errno| format!("cannot lease a loopback for the sandbox: {errno}"))?;
         let table = seccomp::table().iter();
         let answers = Self {

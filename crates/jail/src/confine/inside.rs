@@ -85,7 +85,12 @@ impl MonitorClient {
 /// The step that failed, or the restriction that has no effect. The process must end then.
 pub fn enter(control: OwnedFd) -> Result<ConfinedGuest, String> {
     let order = channel::receive::<GuestOrder>(&control).map_err(|error| error.to_string())?;
-    let (GuestOrder { setup, monitor }, _) = order.ok_or("the monitor has ended")?;
+    let (order, _) = order.ok_or("the monitor has ended")?;
+    let GuestOrder {
+        setup,
+        monitor,
+        has_egress,
+    } = order;
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(failed("tie this process to its monitor"))?;
     let monitor = Pid::from_raw(monitor).ok_or("the monitor has no process id")?;
@@ -107,7 +112,7 @@ pub fn enter(control: OwnedFd) -> Result<ConfinedGuest, String> {
     channel::send(&control, &GuestRequest::Confined, &[listener.as_fd()])
         .map_err(|error| format!("cannot hand over the listener of the filter: {error}"))?;
     drop(listener);
-    verify(monitor)?;
+    verify(monitor, has_egress)?;
     Ok(ConfinedGuest {
         landlock: for_commands,
         cwd: setup.cwd.as_path().as_os_str().as_bytes().to_vec(),
@@ -160,7 +165,7 @@ fn build(setup: &Setup, scope_signals: bool) -> Result<OwnedFd, String> {
 }
 
 /// Tries what must fail.
-fn verify(monitor: Pid) -> Result<(), String> {
+fn verify(monitor: Pid, has_egress: bool) -> Result<(), String> {
     let expect = |what: &str, result: Result<(), Errno>, wanted: Errno| match result {
         Err(errno) if errno == wanted => Ok(()),
         Err(errno) => Err(format!("{what} failed with {errno} instead of {wanted}")),
@@ -190,11 +195,20 @@ fn verify(monitor: Pid) -> Result<(), String> {
     )?;
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)
         .map_err(failed("make a socket"))?;
-    expect(
-        "a connection to the outside",
-        rustix::net::connect(&socket, &OUTSIDE),
-        Errno::NETUNREACH,
-    )?;
+    if !has_egress {
+        expect(
+            "a connection to the outside",
+            rustix::net::connect(&socket, &OUTSIDE),
+            Errno::NETUNREACH,
+        )?;
+    }
+    let any = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+    rustix::net::bind(&socket, &any).map_err(failed("bind a socket"))?;
+    let bound = rustix::net::getsockname(&socket).map_err(failed("look at a socket"))?;
+    // It has an address of the sandbox instead.
+    if SocketAddrV4::try_from(bound).is_ok_and(|bound| bound.ip() == any.ip()) {
+        return Err("a socket could be bound to the loopback of the machine".to_owned());
+    }
     // This changes nothing, even if it succeeds.
     let omit = Timespec {
         tv_sec: 0,

@@ -57,7 +57,7 @@ pub(super) struct Loopback {
 }
 
 impl Loopback {
-    /// Leases two addresses that no other sandbox of this network namespace has.
+    /// Leases addresses that no other sandbox of this network namespace has.
     ///
     /// # Errors
     /// `ADDRNOTAVAIL` if all are in use, and those of socket(2).
@@ -90,6 +90,11 @@ impl Loopback {
             Side::V4 => self.address,
             Side::V6 => Ipv4Addr::from_bits(self.address.to_bits() + 1),
         }
+    }
+
+    /// Returns the address at which the way out listens.
+    pub(super) fn way_out_address(&self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(self.address.to_bits() + 2)
     }
 
     /// Binds a socket of the sandbox. Port 0 means a free one. Where the machine has the port in

@@ -26,15 +26,18 @@ mod metadata;
 mod monitor;
 mod privileges;
 mod sockets;
+mod way_out;
 
 pub use inside::{ConfinedGuest, MonitorClient, enter};
 pub use monitor::{OpenTerminal, watch_over};
 
 use crate::byte_path::BytePath;
 use crate::channel;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// First argument that makes the guest program the monitor.
@@ -56,6 +59,16 @@ pub struct Setup {
     cwd: BytePath,
 }
 
+/// Returns the two ends of a socket on which a monitor passes connections to the egress proxy of
+/// the sandbox's owner ([`Setup::send`]).
+///
+/// # Errors
+/// Those of socketpair(2).
+pub fn egress_channel() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let flags = SocketFlags::CLOEXEC;
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
 impl Setup {
     /// Creates the set-up. `writable` are directories of the sandbox itself; symbolic links in
     /// their paths are resolved here, because the monitor compares paths. `cwd` is one of them or
@@ -75,12 +88,15 @@ impl Setup {
         })
     }
 
-    /// Sends the set-up to the monitor, which waits for it on the other end of `link`.
+    /// Sends the set-up to the monitor, which waits for it on the other end of `link`. On `egress`,
+    /// a Unix SEQPACKET socket, the monitor passes connections that are not to the sandbox's own
+    /// loopback: each message is an IPv4 address and a port as on the network, and carries the
+    /// connection. Without it, such connections are refused.
     ///
     /// # Errors
     /// The monitor has ended.
-    pub fn send(&self, link: BorrowedFd<'_>) -> io::Result<()> {
-        channel::send(link, self, &[])
+    pub fn send(&self, link: BorrowedFd<'_>, egress: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        channel::send(link, self, egress.as_slice())
     }
 }
 
@@ -90,6 +106,8 @@ struct GuestOrder {
     setup: Setup,
     /// Process id of the monitor.
     monitor: i32,
+    /// True if connections to the outside go to the owner's proxy.
+    has_egress: bool,
 }
 
 /// Message from the guest to the monitor. Commands cannot send one.

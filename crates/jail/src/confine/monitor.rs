@@ -36,7 +36,8 @@ pub fn watch_over(link: OwnedFd, open_terminal: OpenTerminal) -> Result<(), Stri
     let owner = rustix::process::pidfd_open(owner, PidfdFlags::empty())
         .map_err(|errno| format!("cannot watch the owner: {errno}"))?;
     let setup = channel::receive::<Setup>(&link).map_err(|error| error.to_string())?;
-    let (setup, _) = setup.ok_or("the owner has ended")?;
+    let (setup, egress) = setup.ok_or("the owner has ended")?;
+    let egress = egress.into_iter().next();
     let abi = landlock::abi_version();
     if abi < MIN_LANDLOCK_ABI {
         return Err(format!(
@@ -49,7 +50,7 @@ pub fn watch_over(link: OwnedFd, open_terminal: OpenTerminal) -> Result<(), Stri
     process::reset_and_block_signals().map_err(|errno| format!("cannot block signals: {errno}"))?;
     // This too: an orphan of the sandbox would otherwise leave this process's tree and survive.
     process::become_subreaper().map_err(|errno| format!("cannot become a subreaper: {errno}"))?;
-    let started = Monitor::start(link, owner, &setup, open_terminal);
+    let started = Monitor::start(link, owner, &setup, egress, open_terminal);
     let ended = started.and_then(|mut monitor| monitor.work());
     end_everything();
     ended
@@ -69,6 +70,7 @@ impl Monitor {
         link: OwnedFd,
         owner: OwnedFd,
         setup: &Setup,
+        egress: Option<OwnedFd>,
         open_terminal: OpenTerminal,
     ) -> Result<Self, String> {
         let (control, theirs) = program::socket_pair()
@@ -86,6 +88,7 @@ impl Monitor {
         let order = GuestOrder {
             setup: setup.clone(),
             monitor: rustix::process::getpid().as_raw_pid(),
+            has_egress: egress.is_some(),
         };
         channel::send(&control, &order, &[])
             .map_err(|error| format!("cannot send the guest its setup: {error}"))?;
@@ -96,7 +99,7 @@ impl Monitor {
         };
         let [listener] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| "there is no listener")?;
         let trees = setup.writable.iter().map(|path| path.as_path().to_owned());
-        Answers::start(listener, trees.collect())?;
+        Answers::start(listener, trees.collect(), egress)?;
         Ok(Self {
             link,
             owner,

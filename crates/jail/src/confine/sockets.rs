@@ -9,12 +9,13 @@
 //! dropped when the connection is established, and that of a listener when it listens. Copies that
 //! no process holds any more are dropped from time to time.
 //!
-//! Stream sockets reach the sandbox's own loopback and nothing else.
+//! Stream sockets reach the sandbox's own loopback and, if it has one, its owner's egress proxy.
 
 use super::arguments::{Address, MAX_ADDRESS_BYTES, Side, parse_address, side_of_v4, side_of_v6};
 use super::holders::{Holder, find_socket, find_unheld};
 use super::loopback::{Loopback, PortKey, address_for, bind_source};
 use super::memory::Memory;
+use super::way_out::WayOut;
 use crate::sys::notify::{self, Notification};
 use crate::sys::socket_option;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -23,13 +24,15 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, sockopt};
 use rustix::process::Resource;
 use std::collections::HashMap;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Maximum number of sockets and ports of a sandbox, if the limit on descriptors allows them.
 const MAX_SOCKETS: u64 = 4096;
 /// States of a connection that is being established (tcp_states.h of the kernel).
 const SYN_SENT: u8 = 2;
 const SYN_RECEIVED: u8 = 3;
+/// Port of name servers.
+const NAME_PORT: u16 = 53;
 /// Bits of a socket's type that are no flags.
 const TYPE_BITS: i32 = 0xf;
 
@@ -39,6 +42,7 @@ pub(super) struct Sockets {
     /// By the inode number. It cannot be reused while the copy is open.
     table: HashMap<u64, Socket>,
     loopback: Loopback,
+    way_out: Option<WayOut>,
     /// Maximum number of sockets and ports.
     max: usize,
 }
@@ -74,21 +78,58 @@ pub(super) enum Outcome {
     Waiting,
 }
 
+impl Socket {
+    /// Begins to connect to an address of the machine. Returns the kernel's answer, which is
+    /// success or `INPROGRESS`, and true if the process's own socket blocks.
+    fn begin_connecting(
+        &mut self,
+        source: Ipv4Addr,
+        target: SocketAddrV4,
+    ) -> Result<(Result<(), Errno>, bool), Errno> {
+        let copy = self.copy.as_fd();
+        let target = address_for(copy, target)?;
+        if !self.has_source {
+            bind_source(copy, source)?;
+            self.has_source = true;
+        }
+        let flags = rustix::fs::fcntl_getfl(copy)?;
+        let is_blocking = !flags.contains(OFlags::NONBLOCK);
+        // A full queue of the server must not keep the monitor waiting. The flag belongs to the
+        // socket, so the process can clear it, but then only its own sandbox waits.
+        if is_blocking {
+            rustix::fs::fcntl_setfl(copy, flags | OFlags::NONBLOCK)?;
+        }
+        let connected = rustix::net::connect(copy, &target);
+        if is_blocking {
+            rustix::fs::fcntl_setfl(copy, flags)?;
+        }
+        match connected {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok((connected, is_blocking)),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
 impl Sockets {
-    /// Leases a loopback for the sandbox, which has no sockets yet.
+    /// Leases a loopback for the sandbox, which has no sockets yet. `egress` leads to the owner's
+    /// proxy.
     ///
     /// # Errors
-    /// Those of [`Loopback::lease`].
-    pub(super) fn new() -> Result<Self, Errno> {
+    /// Those of [`Loopback::lease`] and [`WayOut::open`].
+    pub(super) fn new(egress: Option<OwnedFd>) -> Result<Self, Errno> {
         let mut limit = rustix::process::getrlimit(Resource::Nofile);
         limit.current = limit.maximum;
         // The limit was inherited, and most sandboxes need few.
         let _ = rustix::process::setrlimit(Resource::Nofile, limit);
         let descriptors = rustix::process::getrlimit(Resource::Nofile).current;
         let max = descriptors.map_or(MAX_SOCKETS, |max| (max / 4).min(MAX_SOCKETS));
+        let loopback = Loopback::lease()?;
+        let address = loopback.way_out_address();
+        let way_out = egress.map(|owner| WayOut::open(address, owner));
         Ok(Self {
             table: HashMap::new(),
-            loopback: Loopback::lease()?,
+            loopback,
+            way_out: way_out.transpose()?,
             max: max as usize,
         })
     }
@@ -275,22 +316,56 @@ impl Sockets {
             }
             return Err(Errno::ALREADY);
         }
-        let (side, port) = match (socket.family, address) {
+        let (side, wanted, port) = match (socket.family, address) {
             (AddressFamily::NETLINK, Address::Netlink { port, groups }) => {
                 socket_option::connect_netlink(copy, port, groups)?;
                 self.table.remove(&inode);
                 return Ok(true);
             }
             (AddressFamily::INET, Address::V4(address)) => {
-                (side_of_v4(*address.ip(), own_v6), address.port())
+                let side = side_of_v4(*address.ip(), own_v6);
+                (side, Some(*address.ip()), address.port())
             }
             (AddressFamily::INET6, Address::V6(address, port)) => {
-                (side_of_v6(address, own_v6, Side::V6), port)
+                let side = side_of_v6(address, own_v6, Side::V6);
+                // `::1` is nothing outside, and `to_ipv4_mapped` has nothing for it.
+                (side, address.to_ipv4_mapped(), port)
             }
             _ => return Err(Errno::AFNOSUPPORT),
         };
-        let (key, target) = self.find_listening(side.ok_or(Errno::NETUNREACH)?, port)?;
-        self.connect_to(inode, key, target, call.id)
+        let found = side.map(|side| self.find_listening(side, port));
+        match (found, wanted) {
+            (Some(Ok((key, target))), _) => self.connect_to(inode, key, target, call.id),
+            // A name server on the loopback is the machine's, in place of which the proxy answers.
+            (Some(Err(_)), _) if port == NAME_PORT && self.way_out.is_some() => {
+                self.connect_out(inode, SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
+            }
+            (Some(Err(errno)), _) => Err(errno),
+            (None, Some(wanted)) if self.way_out.is_some() => {
+                self.connect_out(inode, SocketAddrV4::new(wanted, port))
+            }
+            (None, _) => Err(Errno::NETUNREACH),
+        }
+    }
+
+    /// Connects a socket to the owner's proxy, which decides whether the program reaches `wanted`.
+    fn connect_out(&mut self, inode: u64, wanted: SocketAddrV4) -> Result<bool, Errno> {
+        let source = self.loopback.address(Side::V4);
+        let way_out = self.way_out.as_ref().ok_or(Errno::NETUNREACH)?;
+        let socket = self.table.get_mut(&inode).ok_or(Errno::INVAL)?;
+        let is_blocking = socket.begin_connecting(source, way_out.address())?.1;
+        let copy = socket.copy.as_fd();
+        if let Err(errno) = way_out.pass_on(copy, wanted) {
+            // Nothing is at the other end, so nothing was sent.
+            let _ = rustix::net::connect_unspec(copy);
+            return Err(errno);
+        }
+        self.table.remove(&inode);
+        if is_blocking {
+            Ok(true)
+        } else {
+            Err(Errno::INPROGRESS)
+        }
     }
 
     /// Returns the port of the sandbox that a connection leads to.
@@ -316,27 +391,7 @@ impl Sockets {
     ) -> Result<bool, Errno> {
         let source = self.loopback.address(Side::V4);
         let socket = self.table.get_mut(&inode).ok_or(Errno::INVAL)?;
-        let copy = socket.copy.as_fd();
-        let target = address_for(copy, target)?;
-        if !socket.has_source {
-            bind_source(copy, source)?;
-            socket.has_source = true;
-        }
-        let flags = rustix::fs::fcntl_getfl(copy)?;
-        let is_blocking = !flags.contains(OFlags::NONBLOCK);
-        // A full queue of the server must not keep the monitor waiting. The flag belongs to the
-        // socket, so the process can clear it, but then only its own sandbox waits.
-        if is_blocking {
-            rustix::fs::fcntl_setfl(copy, flags | OFlags::NONBLOCK)?;
-        }
-        let connected = rustix::net::connect(copy, &target);
-        if is_blocking {
-            rustix::fs::fcntl_setfl(copy, flags)?;
-        }
-        match connected {
-            Ok(()) | Err(Errno::INPROGRESS) => {}
-            Err(errno) => return Err(errno),
-        }
+        let (connected, is_blocking) = socket.begin_connecting(source, target)?;
         let waiting = is_blocking.then_some(id);
         socket.connecting = Some(Attempt { to: key, waiting });
         let result = match self.settle(inode) {

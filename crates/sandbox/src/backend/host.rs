@@ -1,14 +1,17 @@
 //! The `host` backend: the guest as an ordinary process of the caller. It has the same interface as
 //! every other sandbox and no walls, and its report says so.
 
+use super::native::SandboxProxy;
 use super::words::StderrTail;
 use super::{Begun, CreateCx, Driver, GuestStream, Owner, unheld_limits};
 use crate::process::{self, ProcessRef};
 use crate::{Backend, Report, SandboxSpec, fault};
+use glovebox_egress::ProxyHandle;
 use glovebox_jail::program;
-use glovebox_proto::{Code, Fault};
+use glovebox_proto::{Code, Denial, Fault};
 use glovebox_spec::LimitState;
 use rustix::net::{Shutdown, shutdown};
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -91,13 +94,42 @@ pub fn spawn_guest(
     spawn(command, cx, report, "guest")
 }
 
+/// As [`spawn_guest`], for a guest whose monitor passes connections to listed hosts on `channel`
+/// ([`glovebox_egress::Arrivals::Passed`]). The egress proxy ends with the guest.
+///
+/// # Errors
+/// As [`spawn_guest`], and if the proxy cannot be started.
+pub fn spawn_guest_with_proxy(
+    command: Command,
+    cx: &CreateCx<'_>,
+    mut report: Report,
+    channel: OwnedFd,
+) -> Result<GuestStream, Fault> {
+    let upstream = SandboxProxy::upstream(cx.spec)?;
+    if let Some(upstream) = &cx.spec.upstream {
+        report.reach_through(upstream);
+    }
+    let proxy = SandboxProxy::open_passed(channel, SandboxProxy::control(cx), upstream)?;
+    spawn_with(command, cx, report, "guest", proxy)
+}
+
 /// Runs a program in a process group of its own, with a socket as standard input and output. Also
 /// used by the `command` backend.
 pub(super) fn spawn(
+    command: Command,
+    cx: &CreateCx<'_>,
+    report: Report,
+    what: &'static str,
+) -> Result<GuestStream, Fault> {
+    spawn_with(command, cx, report, what, SandboxProxy::default())
+}
+
+fn spawn_with(
     mut command: Command,
     cx: &CreateCx<'_>,
     report: Report,
     what: &'static str,
+    proxy: SandboxProxy,
 ) -> Result<GuestStream, Fault> {
     let copy = |fd: &OwnedFd| {
         fd.try_clone()
@@ -126,6 +158,7 @@ pub(super) fn spawn(
         words,
         report,
         what,
+        proxy,
     };
     Ok(GuestStream::new(reader, writer, Box::new(owner)))
 }
@@ -169,6 +202,8 @@ pub(super) struct Process {
     words: StderrTail,
     report: Report,
     what: &'static str,
+    /// Egress proxy, if the sandbox has one.
+    proxy: SandboxProxy,
 }
 
 impl Process {
@@ -181,6 +216,14 @@ impl Process {
 impl Owner for Process {
     fn report(&self) -> Report {
         self.report.clone()
+    }
+
+    fn egress(&self) -> Option<ProxyHandle> {
+        self.proxy.handle()
+    }
+
+    fn refused_hosts(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
+        self.proxy.refused(during, is_shared)
     }
 
     fn exit_reason(&self) -> Option<String> {
@@ -236,6 +279,7 @@ impl Owner for Process {
             }
         }
         self.status();
+        self.proxy.close();
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ mod words;
 pub use bootstrap::{GuestPlace, bring_guest, quote, shell_script};
 pub use checkpoints::ServiceCheckpoints;
 pub(crate) use checkpoints::checkpoints;
-pub use host::spawn_guest;
+pub use host::{spawn_guest, spawn_guest_with_proxy};
 pub use native::Layering;
 pub(crate) use native::{kill_left_group, sweep, sweep_base};
 

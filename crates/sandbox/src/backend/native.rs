@@ -15,7 +15,7 @@ mod verification;
 mod walls;
 
 use disk_quota::DiskLimit;
-use egress::SandboxProxy;
+pub(super) use egress::SandboxProxy;
 pub use layering::Layering;
 use layering::PlanInput;
 use prepare::Skeletons;
@@ -30,7 +30,7 @@ use crate::state::layout::LAYERS;
 use crate::spec::amount::size;
 use crate::watch::{self, Instruments, WatchedSandbox};
 use crate::{Backend, GuestImage, Report, SandboxSpec, fault};
-use glovebox_egress::{Control, Policy, ProxyHandle, TrafficLimits};
+use glovebox_egress::{Policy, ProxyHandle};
 use glovebox_jail::cgroup::{self, Cgroup, Controllers, DetectCx, GroupFreezer};
 use glovebox_jail::launch::{LaunchError, Stage0};
 use glovebox_jail::plan::{HostResources, Plan, PlanError, first_id};
@@ -332,13 +332,7 @@ fn create(cx: &CreateCx<'_>, begun: Option<Stage0>) -> Result<GuestStream, Fault
     let is_countable = launched.counters.is_some() || !is_memory_watched;
     let way_out = match spec.net {
         Net::Egress => {
-            let limits = TrafficLimits {
-                bytes: spec.limits.net_bytes,
-                connections: spec.limits.net_connections,
-                bytes_per_second: spec.limits.net_rate,
-            };
-            let new = || Control::new(cx.spec.egress.clone(), limits);
-            let control = cx.egress.clone().unwrap_or_else(|| Arc::new(new()));
+            let control = SandboxProxy::control(cx);
             let interceptor = secrets.map(|prepared| prepared.interceptor);
             let upstream = SandboxProxy::upstream(cx.spec)?;
             SandboxProxy::open(launched.egress, control, interceptor, upstream)?

@@ -175,7 +175,7 @@ impl SandboxSpec {
             && !self.backend.capabilities().networks.contains(&Net::Egress)
         {
             return invalid(
-                "a network of listed hosts takes a native sandbox: elsewhere nothing sees to it",
+                "a network of listed hosts takes the backend `native` or `confined`: elsewhere nothing sees to it",
             );
         }
         self.validate_secrets()?;

@@ -2,9 +2,11 @@
 
 use super::secrets::read_certificates;
 use crate::SandboxSpec;
+use crate::backend::CreateCx;
 use crate::fault;
 use glovebox_egress::{
-    AddAddress, Control, Interceptor, Proxy, ProxyHandle, Sockets, SystemResolver, UpstreamSettings,
+    AddAddress, Arrivals, Control, Interceptor, Proxy, ProxyHandle, Sockets, SystemResolver,
+    TrafficLimits, UpstreamSettings,
 };
 use glovebox_jail::stage0::own_network::{self, FIRST_STAND_IN};
 use glovebox_proto::{Denial, Fault};
@@ -17,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Egress proxy of a sandbox. `None` inside if the sandbox has none or it was closed.
 #[derive(Debug, Default)]
-pub(super) struct SandboxProxy(Mutex<Option<Proxy>>);
+pub(in crate::backend) struct SandboxProxy(Mutex<Option<Proxy>>);
 
 impl SandboxProxy {
     /// Starts the proxy on the sockets of a new sandbox: the one that receives DNS queries, then
@@ -42,15 +44,52 @@ impl SandboxProxy {
             first_address: FIRST_STAND_IN,
             proxy: PROXY,
         };
+        Self::start(sockets.into(), control, interceptor, upstream)
+    }
+
+    /// Starts the proxy of a sandbox whose monitor passes connections on `channel`.
+    pub(in crate::backend) fn open_passed(
+        channel: OwnedFd,
+        control: Arc<Control>,
+        upstream: Option<UpstreamSettings>,
+    ) -> Result<Self, Fault> {
+        let arrivals = Arrivals::Passed {
+            channel,
+            first_address: FIRST_STAND_IN,
+            proxy: PROXY,
+        };
+        Self::start(arrivals, control, None, upstream)
+    }
+
+    fn start(
+        arrivals: Arrivals,
+        control: Arc<Control>,
+        interceptor: Option<Interceptor>,
+        upstream: Option<UpstreamSettings>,
+    ) -> Result<Self, Fault> {
         let resolver = Arc::new(SystemResolver);
-        Proxy::start(sockets, control, resolver, interceptor, upstream)
+        Proxy::start(arrivals, control, resolver, interceptor, upstream)
             .map(|proxy| Self(Mutex::new(Some(proxy))))
             .map_err(|error| fault::plain_io("cannot open the sandbox's way out", error))
     }
 
+    /// Returns the rules, log and accounts of a new guest: those of an earlier one, or new ones.
+    pub(in crate::backend) fn control(cx: &CreateCx<'_>) -> Arc<Control> {
+        let limits = &cx.spec.jail.limits;
+        let limits = TrafficLimits {
+            bytes: limits.net_bytes,
+            connections: limits.net_connections,
+            bytes_per_second: limits.net_rate,
+        };
+        let new = || Arc::new(Control::new(cx.spec.egress.clone(), limits));
+        cx.egress.clone().unwrap_or_else(new)
+    }
+
     /// Returns the settings of the machine's proxy for a sandbox, with the certificates that verify
     /// it.
-    pub(super) fn upstream(wanted: &SandboxSpec) -> Result<Option<UpstreamSettings>, Fault> {
+    pub(in crate::backend) fn upstream(
+        wanted: &SandboxSpec,
+    ) -> Result<Option<UpstreamSettings>, Fault> {
         let Some(proxies) = wanted.upstream.clone() else {
             return Ok(None);
         };
@@ -62,18 +101,22 @@ impl SandboxProxy {
     }
 
     /// Returns a handle of the proxy. `None` if there is none.
-    pub(super) fn handle(&self) -> Option<ProxyHandle> {
+    pub(in crate::backend) fn handle(&self) -> Option<ProxyHandle> {
         self.proxy().as_ref().map(Proxy::handle)
     }
 
     /// Returns the hosts that were refused during a time (CLOCK_MONOTONIC, in nanoseconds).
-    pub(super) fn refused(&self, during: RangeInclusive<u64>, is_shared: bool) -> Vec<Denial> {
+    pub(in crate::backend) fn refused(
+        &self,
+        during: RangeInclusive<u64>,
+        is_shared: bool,
+    ) -> Vec<Denial> {
         self.handle()
             .map_or_else(Vec::new, |proxy| proxy.denials(during, is_shared))
     }
 
     /// Ends the proxy with all its connections.
-    pub(super) fn close(&self) {
+    pub(in crate::backend) fn close(&self) {
         let proxy = self.proxy().take();
         drop(proxy);
     }
