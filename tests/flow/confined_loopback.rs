@@ -3,8 +3,9 @@
 //! the same way.
 
 use crate::confined::{RUN, each};
-use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -12,6 +13,8 @@ use std::time::Duration;
 use testkit::{Person, Process, has_program, marker, skip, wait_until};
 
 const ATTACKS: &str = include_str!("confined_loopback/attacks.py");
+const COOKIE_CLIENT: &str = include_str!("confined_loopback/cookie_client.py");
+const COOKIE_SERVER: &str = include_str!("confined_loopback/cookie_server.py");
 const SERVERS: &str = include_str!("confined_loopback/servers.py");
 
 /// A server of the machine on all addresses, which answers `outside`. It allows reuse of its
@@ -121,6 +124,43 @@ fn a_packet_that_is_sent_again_does_not_reach_the_next_listener() {
     attack("late_packets", true);
 }
 
+/// The client of a connection that only a SYN cookie stands for, which is valid at any listener of
+/// the port, writes after a server of the machine has taken the port.
+#[test]
+fn a_connection_whose_server_is_gone_does_not_reach_the_next_one() {
+    if !has_program("python3") {
+        skip!("needs python3");
+    }
+    each(|person| {
+        person.write("project/cookie.py", COOKIE_CLIENT);
+        let port = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0));
+        let port = port.unwrap().local_addr().unwrap().port().to_string();
+        let script = format!("exec python3 cookie.py {port}");
+        let mut inside = person
+            .program(person.binary())
+            .args(RUN.split(' '))
+            .args(["--", "sh", "-c", &script])
+            .current_dir(person.project())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(inside.stdout.take().unwrap()).lines();
+        assert_eq!(said.next().unwrap().unwrap(), "own");
+        // The server of the machine comes after that of the sandbox.
+        let mut outside = std::process::Command::new("python3")
+            .args(["-c", COOKIE_SERVER, &port])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        assert_eq!(said.next().unwrap().unwrap(), "sent");
+        assert!(inside.wait().unwrap().success());
+        let _ = outside.kill();
+        let heard = outside.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&heard.stdout), "listens\n");
+    });
+}
+
 #[test]
 fn no_other_call_connects_or_listens() {
     attack("other_ways", false);
@@ -191,6 +231,10 @@ fn two_sandboxes_have_the_same_port_and_do_not_meet() {
                 .unwrap()
                 .to_owned();
             assert!(address.starts_with("127.64."), "{address}");
+            // Packets of others are not signed.
+            let at = (address.as_str(), 7070).to_socket_addrs().unwrap().next();
+            let outside = TcpStream::connect_timeout(&at.unwrap(), Duration::from_secs(1));
+            assert!(outside.is_err(), "a process outside reached {address}");
             let ask = ask.replace("127.0.0.1", &address);
             let asked = person.script("exec none", &format!("python3 -c '{ask}'"));
             assert_eq!(asked.run().out(), "");
@@ -246,7 +290,7 @@ fn nothing_inside_outlives_the_monitor_or_gets_a_socket_without_it() {
             .args(RUN.split(' '))
             .args(["--", "sh", "-c", &script])
             .current_dir(person.project())
-            .stdin(std::process::Stdio::null())
+            .stdin(Stdio::null())
             .spawn()
             .unwrap();
         let lives = || {

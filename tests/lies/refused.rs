@@ -1,11 +1,12 @@
 //! Where namespaces are refused: what is said, what is taken instead, and that the backend without namespaces does not
 //! start with a wall less.
 
+use crate::filter::Condition::Equals;
 use crate::filter::{Call, Lie, glovebox_under};
-use crate::{CONFINEMENT, IDENTITY, NAMESPACES, UNUSED};
+use crate::{CONFINEMENT, IDENTITY, NAMESPACES, UNUSED, call};
 use glovebox_jail::landlock::abi_version;
 use std::process::{Command, Output};
-use testkit::{Person, has_program};
+use testkit::{Person, has_program, skip};
 
 const CLONE: Call = NAMESPACES[0];
 const RUN: [&str; 7] = [
@@ -114,5 +115,44 @@ fn confined_sandbox_does_not_start_with_a_wall_less() {
                 assert_eq!(code, 125, "{} {lie:?}: {told}", wall.name);
             }
         }
+    });
+}
+
+/// On a kernel that cannot sign connections, their packets could reach sockets outside.
+#[test]
+fn confined_sandbox_has_no_network_sockets_that_are_not_signed() {
+    if !can_try() {
+        return;
+    }
+    if !has_program("python3") {
+        skip!("needs python3");
+    }
+    const TCP_MD5SIG_EXT: u32 = 32;
+    let signing = call(
+        "setsockopt",
+        libc::SYS_setsockopt,
+        Equals(2, TCP_MD5SIG_EXT),
+    );
+    let open =
+        "import socket\ntry: socket.socket(); print('opened')\nexcept OSError as e: print(e.errno)";
+    Person::each(|person| {
+        let run = |call: Call, net: &str| {
+            let mut command = glovebox_under(person, call, Lie::NotPermitted);
+            command
+                .args(RUN)
+                .args(["--backend", "confined", "--net", net])
+                .args(["--", "python3", "-c", open]);
+            let output = command.output().unwrap();
+            let told = String::from_utf8_lossy(&output.stderr).into_owned();
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            (output.status.code(), said, told)
+        };
+        let (code, said, told) = run(UNUSED, "none");
+        assert_eq!((code, said.as_str()), (Some(0), "opened\n"), "{told}");
+        let (code, said, told) = run(signing, "none");
+        assert_eq!((code, said.as_str()), (Some(0), "97\n"), "{told}");
+        let (code, _, told) = run(signing, "egress");
+        assert_eq!(code, Some(125), "{told}");
+        assert!(told.contains("cannot sign TCP connections"), "{told}");
     });
 }

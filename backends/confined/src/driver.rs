@@ -1,7 +1,9 @@
 //! Starts a guest for a spec.
 
 use crate::report::{WEAKER, report};
-use glovebox_jail::confine::{MIN_LANDLOCK_ABI, MONITOR_MODE, Setup, egress_channel};
+use glovebox_jail::confine::{
+    MIN_LANDLOCK_ABI, MONITOR_MODE, Setup, can_sign_connections, egress_channel,
+};
 use glovebox_jail::landlock::abi_version;
 use glovebox_proto::{Code, Fault, Setting};
 use glovebox_sandbox::backend::{
@@ -72,6 +74,13 @@ impl Driver for Confined {
                 Setting::Net.of("none"),
                 " works here".into(),
             ]));
+        }
+        if spec.jail.net == Net::Egress && !can_sign_connections() {
+            let fault = unsupported(
+                "the backend `confined` has no network here: this kernel cannot sign TCP connections \
+                 (CONFIG_TCP_MD5SIG)",
+            );
+            return Err(fault.remedy([Setting::Net.of("none"), " works here".into()]));
         }
         if !spec.secrets.is_empty() {
             let fault =

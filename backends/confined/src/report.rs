@@ -1,6 +1,6 @@
 //! Isolation report of such a sandbox, and its weaknesses compared with a native one.
 
-use glovebox_jail::confine::MIN_LANDLOCK_ABI;
+use glovebox_jail::confine::{MIN_LANDLOCK_ABI, can_sign_connections};
 use glovebox_jail::landlock::abi_version;
 use glovebox_sandbox::Report;
 use glovebox_sandbox::backend::{CreateCx, unheld_limits};
@@ -18,10 +18,11 @@ pub(crate) const WEAKER: [&str; 10] = [
     "there are no datagrams, so a program that asks for names by UDP (musl, Go) reaches listed hosts through the proxy \
      alone; no Unix sockets by name; no System V IPC, message queues, /tmp and /dev/shm by name, \
      terminals by name",
-    "servers inside have an address of their own in 127.0.0.0/8, under which processes outside can connect to them; a \
-     port that the machine has in use shows another number, and a port of a server inside is in use for all outside",
+    "servers inside have an address of their own in 127.0.0.0/8; a port that the machine has in use shows another \
+     number, and a port of a server inside is in use for all outside",
     "a command can end the sandbox as a whole, since it can signal the sandbox's own processes",
-    "the host name, the network interfaces and the kernel's settings of the place are seen",
+    "the host name, the network interfaces, the lists of connections (/proc/net) and the kernel's settings of the place \
+     are seen",
     "if the owner and the monitor are killed at once from outside, commands run on within Landlock and the filter",
 ];
 
@@ -31,7 +32,9 @@ pub(crate) fn report(name: &'static str, cx: &CreateCx<'_>) -> Report {
     let mut report = Report::of_caller(name, cx.name.as_str(), "caller, without capabilities");
     report.limits = unheld_limits(cx.spec, "nothing here can hold it yet");
     let landlock = format!("by Landlock ABI {}", abi_version().max(MIN_LANDLOCK_ABI));
-    let network = if cx.spec.jail.net == Net::Egress {
+    let network = if !can_sign_connections() {
+        "by the monitor: there are no network sockets, because this kernel cannot sign connections (CONFIG_TCP_MD5SIG)"
+    } else if cx.spec.jail.net == Net::Egress {
         "by the monitor, which makes and connects sockets: they reach the sandbox's own servers and the proxy alone"
     } else {
         "by the monitor, which makes and connects sockets: they reach the sandbox's own servers alone"

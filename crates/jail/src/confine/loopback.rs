@@ -2,13 +2,13 @@
 //! bound to.
 //!
 //! A server of the machine that listens on 0.0.0.0 is reached at every address of 127.0.0.0/8, those
-//! of a sandbox included, unless a more specific listener has the port. So each port of a sandbox
-//! has a **guard**: a second socket, bound to the same address and port, of which no process of the
-//! sandbox has a descriptor. While the guard does not allow reuse, the kernel lets no other socket
-//! listen at the port. It allows reuse only for the moment in which the sandbox's own socket is
-//! bound or begins to listen, and a port counts as listening only if the sandbox's socket was seen
-//! to listen after that moment. From then on a connection to the port reaches the sandbox's own
-//! listener or none, whatever becomes of the listener.
+//! of a sandbox included, unless a more specific listener has the port. What keeps the sandbox's
+//! packets from it is their signature (`signing`). What keeps the server from the sandbox's port, so
+//! that both can work, is a **guard**: a second socket, bound to the same address and port, of which
+//! no process of the sandbox has a descriptor. While the guard does not allow reuse, the kernel lets
+//! no other socket listen at the port, except in groups with SO_REUSEPORT. It allows reuse only for
+//! the moment in which the sandbox's own socket is bound or begins to listen, and a port counts as
+//! listening only if the sandbox's socket was seen to listen after that moment.
 //!
 //! Invariant: a port has one socket as long as it has a guard, so there is no second moment after
 //! the port was found to be listening.
@@ -206,9 +206,6 @@ impl Loopback {
     }
 
     /// Gives up a port with its guard.
-    ///
-    /// Precondition: no connection to the port is being established. It could reach another
-    /// listener otherwise.
     pub(super) fn release(&mut self, key: PortKey) {
         self.ports.remove(&key);
     }

@@ -25,11 +25,13 @@ mod memory;
 mod metadata;
 mod monitor;
 mod privileges;
+mod signing;
 mod sockets;
 mod way_out;
 
 pub use inside::{ConfinedGuest, MonitorClient, enter};
 pub use monitor::{OpenTerminal, watch_over};
+pub use signing::can_sign_connections;
 
 use crate::byte_path::BytePath;
 use crate::channel;

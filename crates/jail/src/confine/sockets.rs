@@ -15,6 +15,7 @@ use super::arguments::{Address, MAX_ADDRESS_BYTES, Side, parse_address, side_of_
 use super::holders::{Holder, find_socket, find_unheld};
 use super::loopback::{Loopback, PortKey, address_for, bind_source};
 use super::memory::Memory;
+use super::signing::{SigningKey, can_sign_connections};
 use super::way_out::WayOut;
 use crate::sys::notify::{self, Notification};
 use crate::sys::socket_option;
@@ -42,6 +43,8 @@ pub(super) struct Sockets {
     /// By the inode number. It cannot be reused while the copy is open.
     table: HashMap<u64, Socket>,
     loopback: Loopback,
+    /// `None` if the kernel cannot sign connections. There are no network sockets then.
+    key: Option<SigningKey>,
     way_out: Option<WayOut>,
     /// Maximum number of sockets and ports.
     max: usize,
@@ -125,11 +128,18 @@ impl Sockets {
         let max = descriptors.map_or(MAX_SOCKETS, |max| (max / 4).min(MAX_SOCKETS));
         let loopback = Loopback::lease()?;
         let address = loopback.way_out_address();
-        let way_out = egress.map(|owner| WayOut::open(address, owner));
+        let key = can_sign_connections()
+            .then(SigningKey::random)
+            .transpose()?;
+        let way_out = match (&key, egress) {
+            (Some(key), Some(owner)) => Some(WayOut::open(address, owner, key)?),
+            _ => None,
+        };
         Ok(Self {
             table: HashMap::new(),
             loopback,
-            way_out: way_out.transpose()?,
+            key,
+            way_out,
             max: max as usize,
         })
     }
@@ -191,6 +201,11 @@ impl Sockets {
         own_flags.set(SocketFlags::NONBLOCK, flags & libc::SOCK_NONBLOCK != 0);
         let protocol: Option<Protocol> = None;
         let copy = rustix::net::socket_with(family, kind, own_flags, protocol)?;
+        if family != AddressFamily::NETLINK {
+            // Before the process has the socket: nothing may be sent without a signature.
+            let key = self.key.as_ref().ok_or(Errno::AFNOSUPPORT)?;
+            key.sign(copy.as_fd(), family)?;
+        }
         let inode = rustix::fs::fstat(&copy)?.st_ino;
         let is_close_on_exec = flags & libc::SOCK_CLOEXEC != 0;
         notify::give(listener, call.id, copy.as_fd(), is_close_on_exec)?;
@@ -333,7 +348,7 @@ impl Sockets {
             }
             _ => return Err(Errno::AFNOSUPPORT),
         };
-        let found = side.map(|side| self.find_listening(side, port));
+        let found = side.map(|side| self.find_live_listener(listener, side, port));
         match (found, wanted) {
             (Some(Ok((key, target))), _) => self.connect_to(inode, key, target, call.id),
             // A name server on the loopback is the machine's, in place of which the proxy answers.
@@ -365,6 +380,27 @@ impl Sockets {
             Ok(true)
         } else {
             Err(Errno::INPROGRESS)
+        }
+    }
+
+    /// Returns the port of the sandbox that a connection leads to. A listener that no process holds
+    /// any more is given up: the kernel refuses no signed connection to a port without a listener,
+    /// it leaves the client waiting.
+    fn find_live_listener(
+        &mut self,
+        listener: BorrowedFd<'_>,
+        side: Side,
+        port: u16,
+    ) -> Result<(PortKey, SocketAddrV4), Errno> {
+        loop {
+            let (key, target) = self.find_listening(side, port)?;
+            let holder = self.loopback.socket(key);
+            if find_unheld(holder.into_iter()).is_empty() {
+                return Ok((key, target));
+            }
+            if !self.release(listener, key) {
+                return Err(Errno::CONNREFUSED);
+            }
         }
     }
 
@@ -477,7 +513,8 @@ impl Sockets {
             })
             .map(|(inode, _)| *inode)
             .collect();
-        // Without the guard, a packet that is sent again could reach a server of the machine.
+        // The kernel would keep the callers waiting: it answers no signed packet to a port without a
+        // listener.
         for inode in &concerned {
             if !self.abort(listener, *inode) {
                 return false;

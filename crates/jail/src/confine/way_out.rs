@@ -6,6 +6,7 @@
 //! connection of another process of the machine to the listener is dropped, because it does not come
 //! from the port of the sandbox's socket.
 
+use super::signing::SigningKey;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSlice};
@@ -31,14 +32,17 @@ pub(super) struct WayOut {
 }
 
 impl WayOut {
-    /// Opens the way out at an address of the sandbox. `owner` is a SEQPACKET socket.
+    /// Opens the way out at an address of the sandbox, whose sockets sign with `key`. `owner` is a
+    /// SEQPACKET socket.
     ///
     /// # Errors
-    /// Those of socket(2), bind(2) and listen(2).
-    pub(super) fn open(address: Ipv4Addr, owner: OwnedFd) -> Result<Self, Errno> {
+    /// Those of socket(2), setsockopt(2), bind(2) and listen(2).
+    pub(super) fn open(address: Ipv4Addr, owner: OwnedFd, key: &SigningKey) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener =
             rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+        // The sandbox's sockets sign, and take signed packets alone.
+        key.sign(listener.as_fd(), AddressFamily::INET)?;
         rustix::net::bind(&listener, &SocketAddrV4::new(address, 0))?;
         rustix::net::listen(&listener, BACKLOG)?;
         let SocketAddr::V4(address) = local_address(listener.as_fd())? else {
