@@ -2,7 +2,7 @@
 
 use crate::screen::Terminal;
 use crate::way_back::BEGUN;
-use crate::workspace::on_the_host;
+use crate::workspace::host;
 use serde_json::Value;
 use std::fs;
 use testkit::{Person, Ran, has_program, skip};
@@ -35,10 +35,6 @@ fn edit(person: &Person, line: usize, text: &str) {
             lines(&[(line, text)], last(name)),
         );
     }
-}
-
-fn host(person: &Person, script: &str) -> String {
-    on_the_host(person, &person.project(), script)
 }
 
 fn data(ran: &Ran) -> Value {

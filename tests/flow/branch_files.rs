@@ -1,12 +1,8 @@
 //! `pull --branch` stores files as `git add` does, whatever git makes of them on the way.
 
-use super::workspace::on_the_host;
+use super::workspace::host;
 use std::fs;
 use testkit::{Person, has_program, skip};
-
-fn host(person: &Person, script: &str) -> String {
-    on_the_host(person, &person.project(), script)
-}
 
 /// A project with files that git converts in each of the ways that it has.
 const PROJECT: &str = "git init -q -b main . && git config user.name T && git config user.email t@example.org && \

@@ -1,6 +1,6 @@
 //! Commits that were made inside come out as objects on a branch, and nothing else of the repository does.
 
-use super::workspace::on_the_host;
+use super::workspace::{host, on_the_host};
 use std::fs;
 use testkit::{Person, has_program, skip};
 
@@ -10,10 +10,6 @@ const MAKE: &str = "git init -q -b main . && git config user.name T && git confi
 fn ready(person: &Person) {
     on_the_host(person, &person.project(), MAKE);
     let _ = person.line("start work").run().expect_code(0);
-}
-
-fn host(person: &Person, script: &str) -> String {
-    on_the_host(person, &person.project(), script)
 }
 
 #[test]

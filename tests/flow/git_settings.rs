@@ -1,15 +1,11 @@
 //! The user's own git configuration counts inside as far as it changes what is committed: a commit inside stores what
 //! one outside would.
 
-use super::workspace::on_the_host;
+use super::workspace::host;
 use testkit::{Person, has_program, skip};
 
 /// Names of the objects that `git add` stores for the project, with the modes of the files.
 const STORE: &str = "git add -A && git ls-files -s && git status --porcelain";
-
-fn host(person: &Person, script: &str) -> String {
-    on_the_host(person, &person.project(), script)
-}
 
 /// Checks that git inside stores for the project what git on the host stores for it.
 fn assert_stored_alike(person: &Person, case: &str) {

@@ -1,14 +1,10 @@
 //! Commits and stashes that a command makes: what comes of them at its end, and what stays is told and kept.
 
-use super::workspace::on_the_host;
+use super::workspace::host;
 use testkit::{Person, has_program, skip};
 
 const MAKE: &str = "rm -rf .git * && git init -q -b main . && git config user.name T && git config user.email t@example.org && \
     seq 1 20 > a && seq 1 20 > b && git add . && git commit -q -m first";
-
-fn host(person: &Person, script: &str) -> String {
-    on_the_host(person, &person.project(), script)
-}
 
 /// Name of the sandbox that a run has parked.
 fn parked(person: &Person) -> String {

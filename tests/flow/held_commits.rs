@@ -1,7 +1,7 @@
 //! Files are live, so a commit inside may hold what the user did to them meanwhile. Commits that would take back the
 //! user's work are held, and others say what of it is in them.
 
-use super::workspace::on_the_host;
+use super::workspace::host;
 use testkit::{Person, has_program, skip};
 
 const MAKE: &str = "rm -rf .git * && git init -q -b main . && git config user.name T && git config user.email t@example.org && \
@@ -9,10 +9,6 @@ const MAKE: &str = "rm -rf .git * && git init -q -b main . && git config user.na
     echo feature >> a && echo feature >> c && git commit -q -a -m feature && git checkout -q main && \
     echo main >> d && git commit -q -a -m second";
 const COMMIT: &str = "echo inside >> b && git commit -q -a -m inside";
-
-fn host(person: &Person, script: &str) -> String {
-    on_the_host(person, &person.project(), script)
-}
 
 fn inside(person: &Person, script: &str) {
     let _ = person.script("exec work", script).run().expect_code(0);

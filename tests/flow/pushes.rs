@@ -1,7 +1,7 @@
 //! What the user changes beside a running sandbox reaches programs that watch files inside by a push, and is no work
 //! of the sandbox.
 
-use super::workspace::on_the_host;
+use super::workspace::{host, inside};
 use std::time::Duration;
 use testkit::{Person, has_program, skip, wait_until};
 
@@ -22,18 +22,6 @@ while True:
         print(names[watch], name, flush=True)
         data = data[16 + length:]
 "#;
-
-fn host(person: &Person, script: &str) -> String {
-    on_the_host(person, &person.project(), script)
-}
-
-fn inside(person: &Person, script: &str) -> String {
-    person
-        .script("exec work", script)
-        .run()
-        .expect_code(0)
-        .out()
-}
 
 fn push(person: &Person, args: &str, code: i32) -> serde_json::Value {
     let ran = person.line(&format!("push --json work {args}")).run();

@@ -1,23 +1,11 @@
 //! The git directory inside is a whole one of one moment: what the user does to the repository meanwhile is neither
 //! taken back by a commit inside nor pulled away from under it.
 
-use super::workspace::on_the_host;
+use super::workspace::{host, inside};
 use testkit::{Person, has_program, skip};
 
 const MAKE: &str = "git init -q -b main . && git config user.name T && git config user.email t@example.org && \
     seq 1 20 > a && seq 1 20 > b && mkdir d && echo x > d/f && git add . && git commit -q -m first";
-
-fn host(person: &Person, script: &str) -> String {
-    on_the_host(person, &person.project(), script)
-}
-
-fn inside(person: &Person, script: &str) -> String {
-    person
-        .script("exec work", script)
-        .run()
-        .expect_code(0)
-        .out()
-}
 
 /// What the sandbox has of the repository is old or new as a whole, whatever it has written of it before.
 #[test]

@@ -1,15 +1,11 @@
 //! What files are besides their content comes back too: holes and groups; and what is nowhere else can be put back.
 
-use super::workspace::on_the_host;
+use super::workspace::host;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use testkit::{Person, has_program, skip};
-
-fn host(person: &Person, script: &str) -> String {
-    on_the_host(person, &person.project(), script)
-}
 
 fn allocated_bytes(path: &Path) -> u64 {
     fs::metadata(path).unwrap().blocks() * 512

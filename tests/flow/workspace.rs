@@ -59,6 +59,20 @@ pub(crate) fn on_the_host(person: &Person, dir: &Path, script: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Runs a script in the project, outside.
+pub(crate) fn host(person: &Person, script: &str) -> String {
+    on_the_host(person, &person.project(), script)
+}
+
+/// Runs a script in the sandbox `work`.
+pub(crate) fn inside(person: &Person, script: &str) -> String {
+    person
+        .script("exec work", script)
+        .run()
+        .expect_code(0)
+        .out()
+}
+
 /// What Glovebox itself has said on standard error, as a snapshot shows it: without what commands have written there,
 /// and without the lines that only some machines print.
 pub(crate) fn told(person: &Person, ran: &Ran) -> String {
