@@ -25,7 +25,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Number of layers above which a stack may not grow. Merging keeps it far below.
 const MAX_LAYERS: usize = 400;
 /// Maximum length of a comment, in bytes.
-const MAX_COMMENT_BYTES: usize = 4096;
+pub(super) const MAX_COMMENT_BYTES: usize = 4096;
 
 /// A change that has been recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,18 +134,27 @@ fn next_layer(dir: &Path, is_whole: bool) -> Result<Option<Layer>, Fault> {
     Ok((layer.has_root || layer.has_workspace).then_some(layer))
 }
 
-fn next_checkpoint(
-    dir: &Path,
-    stack: &Stack,
-    layer: Option<&Layer>,
-    comment: Option<&str>,
-) -> Result<Checkpoint, Fault> {
+/// Checks the comment of a new checkpoint.
+///
+/// # Errors
+/// `too-large` for a long one.
+pub(super) fn check_comment(comment: Option<&str>) -> Result<(), Fault> {
     if comment.is_some_and(|text| text.len() > MAX_COMMENT_BYTES) {
         return Err(Fault::failed(
             Code::TooLarge,
             format!("the comment has more than {MAX_COMMENT_BYTES} bytes"),
         ));
     }
+    Ok(())
+}
+
+fn next_checkpoint(
+    dir: &Path,
+    stack: &Stack,
+    layer: Option<&Layer>,
+    comment: Option<&str>,
+) -> Result<Checkpoint, Fault> {
+    check_comment(comment)?;
     if stack::count(dir) >= MAX_CHECKPOINTS || stack.layers.len() >= MAX_LAYERS {
         return Err(Fault::refused(
             Code::TooLarge,

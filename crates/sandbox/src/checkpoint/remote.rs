@@ -11,6 +11,7 @@
 //! STATE/sandboxes/NAME/restore.json              a restore that has begun
 //! ```
 
+use super::change::check_comment;
 use super::workspace::{COPY_MANIFEST, COPY_NOTE, RECORDS};
 use super::{Checkpoint, number, stack, store};
 use crate::fault;
@@ -21,9 +22,6 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Maximum length of a comment, in bytes.
-const MAX_COMMENT_BYTES: usize = 4096;
 
 /// A restore that has begun. The next start of the guest finishes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,12 +46,7 @@ impl<'a> NewCheckpoint<'a> {
     /// # Errors
     /// `too-large` for a long comment or too many checkpoints; the errors of copying.
     pub(crate) fn begin(dir: &'a Path, comment: Option<&'a str>) -> Result<Self, Fault> {
-        if comment.is_some_and(|text| text.len() > MAX_COMMENT_BYTES) {
-            return Err(Fault::failed(
-                Code::TooLarge,
-                format!("the comment has more than {MAX_COMMENT_BYTES} bytes"),
-            ));
-        }
+        check_comment(comment)?;
         // Each checkpoint has two entries.
         if stack::count(dir) / 2 >= stack::MAX_CHECKPOINTS {
             return Err(Fault::failed(
@@ -213,6 +206,7 @@ fn remove_dir(path: &Path) -> Result<(), Fault> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::change::MAX_COMMENT_BYTES;
     use super::*;
 
     fn write(dir: &Path, name: &str, text: &str) {

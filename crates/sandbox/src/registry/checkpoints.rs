@@ -47,8 +47,8 @@ impl Registry {
     /// Creates a checkpoint of a named sandbox: of a native one, running or kept, or by the service
     /// of a running one, while its commands go on.
     ///
-    /// A running native one must be idle. Its layers are exchanged; if that is impossible, its guest is
-    /// restarted and forgets ended jobs. With `is_live` the layers are copied instead, while the
+    /// A running native one must be idle. Its layers are exchanged; if that is impossible, its guest
+    /// is restarted and forgets ended jobs. With `is_live` the layers are copied instead, while the
     /// sandbox is frozen. Jobs continue afterwards, and the freeze takes as long as copying
     /// everything written since the last checkpoint.
     ///

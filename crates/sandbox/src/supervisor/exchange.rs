@@ -6,15 +6,15 @@
 //! refuses to do that while a command runs.
 
 use super::{RunningSandbox, raise};
-use crate::backend::{ExchangeCx, Owner};
+use crate::backend::ExchangeCx;
 use crate::checkpoint::change::{self, PendingChange};
 use crate::checkpoint::{self, Checkpoint, stack, store, upper};
 use crate::control::{ControlCommand, Order};
-use crate::link::GuestLink;
 use crate::process::freeze::{self, FrozenProcesses};
 use crate::state::layout::Layout;
 use crate::state::sandbox_dir::SandboxDir;
 use crate::{GuestImage, fault};
+use glovebox_egress::Control;
 use glovebox_jail::exchange::Exchange;
 use glovebox_jail::plan::CheckpointLayer;
 use glovebox_proto::{Code, Fault, Setting};
@@ -113,34 +113,37 @@ impl RunningSandbox {
         let egress = self.owner.egress();
         self.owner.kill()?;
         drop(held);
+        let control = egress.map(|proxy| Arc::clone(proxy.control()));
+        self.replace_guest(layout, sandbox_dir, control, &reason)
+    }
+
+    /// Starts another guest in place of one that has ended. `egress` holds the rules and accounts of
+    /// its proxy. Requests that were open with the old guest end with `reason`. Returns the paths in
+    /// the trash that are still to be removed.
+    pub(super) fn replace_guest(
+        &mut self,
+        layout: &Layout,
+        sandbox_dir: &SandboxDir,
+        egress: Option<Arc<Control>>,
+        reason: &str,
+    ) -> Result<Vec<PathBuf>, Fault> {
         let raised = raise(
             layout,
             sandbox_dir,
             &self.spec,
             self.slot,
             self.caches.as_ref(),
-            egress.map(|proxy| Arc::clone(proxy.control())),
+            egress,
         )?;
-        self.use_guest(sandbox_dir, raised.owner, raised.greeted, &reason)?;
-        Ok(raised.thrown)
-    }
-
-    /// Continues with another guest. Requests that were open with the old one end with `reason`.
-    pub(super) fn use_guest(
-        &mut self,
-        sandbox_dir: &SandboxDir,
-        owner: Box<dyn Owner>,
-        greeted: GuestLink,
-        reason: &str,
-    ) -> Result<(), Fault> {
-        self.owner = owner;
+        self.owner = raised.owner;
         let (init, group) = (self.owner.process(), self.owner.group_freezer());
         self.control.freezer.set_init(init, group);
         self.control.set_owner(self.owner.as_ref());
         self.status.process = self.owner.process();
         sandbox_dir.write_status(&self.status)?;
         let lost = Fault::lost(Code::LinkLost, reason);
-        self.router.replace(greeted, &lost)
+        self.router.replace(raised.greeted, &lost)?;
+        Ok(raised.thrown)
     }
 
     fn begin(

@@ -4,7 +4,7 @@
 //! The restore is written down first. If it is unknown whether the service has done it, the sandbox
 //! stops, and its next start does it again.
 
-use super::{RunningSandbox, raise};
+use super::RunningSandbox;
 use crate::SandboxSpec;
 use crate::backend::{self, ServiceCx};
 use crate::checkpoint::{remote, stack};
@@ -76,16 +76,8 @@ impl RunningSandbox {
         {
             return Err(fault.clone());
         }
-        let raised = raise(
-            layout,
-            sandbox_dir,
-            &self.spec,
-            self.slot,
-            self.caches.as_ref(),
-            None,
-        )?;
         let reason = format!("the sandbox was restored to `{id}`, and its guest ended");
-        self.use_guest(sandbox_dir, raised.owner, raised.greeted, &reason)?;
+        self.replace_guest(layout, sandbox_dir, None, &reason)?;
         Ok(restored)
     }
 }
