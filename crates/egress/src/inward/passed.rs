@@ -1,5 +1,5 @@
-//! Connections of a sandbox without a network of its own: its monitor accepts them and passes them on,
-//! each with the address that the program asked for.
+//! Connections of a sandbox without a network of its own: its monitor accepts them and passes them
+//! on, each with the address that the program asked for.
 
 use crate::inward::{arrival, dns};
 use crate::state::ProxyState;

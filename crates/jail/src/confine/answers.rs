@@ -20,7 +20,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// Calls about sockets. All others are about metadata of files.
 const SOCKET_CALLS: [&str; 4] = ["socket", "bind", "listen", "connect"];
 
-/// What the thread answers with.
+/// State of the thread.
 #[derive(Debug)]
 pub(super) struct Answers {
     listener: OwnedFd,

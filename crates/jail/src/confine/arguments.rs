@@ -20,7 +20,7 @@ pub(super) enum Address {
     Netlink { port: u32, groups: u32 },
 }
 
-/// One of the two addresses of a sandbox's loopback: those that stand for 127.0.0.1 and for ::1.
+/// Side of a sandbox's loopback: each has an address that stands for 127.0.0.1 or for ::1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Side {
     V4,

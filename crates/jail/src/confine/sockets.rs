@@ -262,14 +262,9 @@ impl Sockets {
     ) -> Result<(), Errno> {
         if port != 0
             && let Some(key) = self.loopback.find(side, port)
+            && (self.is_held(key) || !self.release(listener, key))
         {
-            let holder = self.loopback.socket(key);
-            if find_unheld(holder.into_iter()).is_empty() {
-                return Err(Errno::ADDRINUSE);
-            }
-            if !self.release(listener, key) {
-                return Err(Errno::ADDRINUSE);
-            }
+            return Err(Errno::ADDRINUSE);
         }
         if self.count() >= self.max {
             self.sweep(listener);
@@ -394,8 +389,7 @@ impl Sockets {
     ) -> Result<(PortKey, SocketAddrV4), Errno> {
         loop {
             let (key, target) = self.find_listening(side, port)?;
-            let holder = self.loopback.socket(key);
-            if find_unheld(holder.into_iter()).is_empty() {
+            if self.is_held(key) {
                 return Ok((key, target));
             }
             if !self.release(listener, key) {
@@ -501,6 +495,11 @@ impl Sockets {
             let _ = notify::answer(listener, id, Err(Errno::CONNREFUSED));
         }
         true
+    }
+
+    /// Returns true if a process still has the socket of a port open.
+    fn is_held(&self, key: PortKey) -> bool {
+        find_unheld(self.loopback.socket(key).into_iter()).is_empty()
     }
 
     /// Gives up a port whose socket no process holds. Returns false if it has to stay.
