@@ -140,7 +140,9 @@ fn tell_one(
     if !args.json {
         cx.talk.note(&message);
         sync::git::tell_unwritten(cx.talk, taken);
-        sync::git::tell_unsigned(cx, project, taken);
+        if sync::git::signs_commits(cx, project) {
+            sync::git::tell_unsigned(cx.talk, taken);
+        }
         if taken.commits > 0 {
             cx.talk.note(format_args!(
                 "`git log -p HEAD..{branch}` shows them, `git merge {branch}` takes them; what is not \
@@ -178,13 +180,16 @@ fn tell_all(
 ) -> Result<String, CommandError> {
     let mut taken = Vec::new();
     let mut failed = Vec::new();
+    let is_signing = !args.json && sync::git::signs_commits(cx, project);
     for (branch, result) in results {
         match result {
             Ok(done) => {
                 if !args.json && done.commits > 0 {
                     cx.talk.note(message_of(&done));
                     sync::git::tell_unwritten(cx.talk, &done);
-                    sync::git::tell_unsigned(cx, project, &done);
+                    if is_signing {
+                        sync::git::tell_unsigned(cx.talk, &done);
+                    }
                 }
                 taken.push(done);
             }

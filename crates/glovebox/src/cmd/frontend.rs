@@ -80,7 +80,9 @@ impl Frontend for TerminalFrontend<'_> {
             Notice::GitUnknown { name, error } => sync::git::tell_unknown(name, error),
             Notice::CommitsTaken { project, taken } => {
                 sync::git::tell_taken(talk, taken);
-                sync::git::tell_unsigned(self.cx, project, taken);
+                if sync::git::signs_commits(self.cx, project) {
+                    sync::git::tell_unsigned(talk, taken);
+                }
             }
             Notice::CommitsHeld { error } => {
                 let error = CommandError::from(error.clone());

@@ -1,5 +1,5 @@
-//! `glovebox push`: sends the project again to a sandbox that has a copy of it, or writes its changes
-//! into an overlay, so that programs that watch files see them.
+//! `glovebox push`: sends the project again to a sandbox that has a copy of it, or writes its
+//! changes into an overlay, so that programs that watch files see them.
 
 use super::Cx;
 use crate::args::PushArgs;
@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt as _;
 pub(crate) fn run(cx: &Cx, args: &PushArgs) -> CommandResult {
     let mut data = json!({ "name": args.name });
     let error = match push(cx, args) {
-        Ok(Pushed {
+        Ok(PushOutcome {
             totals: pushed,
             large,
         }) => {
@@ -54,7 +54,7 @@ pub(crate) fn run(cx: &Cx, args: &PushArgs) -> CommandResult {
     Err(error)
 }
 
-fn push(cx: &Cx, args: &PushArgs) -> Result<Pushed, CommandError> {
+fn push(cx: &Cx, args: &PushArgs) -> Result<PushOutcome, CommandError> {
     let signals = Signals::take_over()?;
     let name = super::name(&args.name)?;
     let registry = cx.user_registry()?;
@@ -90,7 +90,7 @@ fn push(cx: &Cx, args: &PushArgs) -> Result<Pushed, CommandError> {
     let watch = &mut |progress| meter.tick(progress);
     let Some(origin) = origin else {
         let pushed = overlay::push(&registry, &name, &sandbox, &settings, &paths, watch)?;
-        return Ok(Pushed {
+        return Ok(PushOutcome {
             totals: PushTotals {
                 files: pushed.files.len() as u64,
                 bytes: pushed.bytes,
@@ -103,14 +103,14 @@ fn push(cx: &Cx, args: &PushArgs) -> Result<Pushed, CommandError> {
         });
     };
     let totals = copied::push(&sandbox, &origin.project, &settings, watch)?;
-    Ok(Pushed {
+    Ok(PushOutcome {
         totals,
         large: Vec::new(),
     })
 }
 
 /// Result of a push.
-struct Pushed {
+struct PushOutcome {
     totals: PushTotals,
     /// Files that the sandbox sees without a copy, because they are large.
     large: Vec<RelPath>,

@@ -142,13 +142,18 @@ pub(crate) fn tell_taken(talk: Messages, taken: &TakenCommits) {
     tell_unwritten(talk, taken);
 }
 
-/// Reports that taken commits are not signed, if the user's are, with the command that signs them.
-pub(crate) fn tell_unsigned(cx: &Cx, project: &Path, taken: &TakenCommits) {
-    if taken.commits == 0 || !GitSettings::read(&cx.host, project).signs_commits {
+/// Returns true if the user signs commits of a project. Reads the user's git configuration.
+pub(crate) fn signs_commits(cx: &Cx, project: &Path) -> bool {
+    GitSettings::read(&cx.host, project).signs_commits
+}
+
+/// Reports that taken commits are not signed, with the command that signs them.
+pub(crate) fn tell_unsigned(talk: Messages, taken: &TakenCommits) {
+    if taken.commits == 0 {
         return;
     }
     let branch = &taken.branch;
-    cx.talk.note(format_args!(
+    talk.note(format_args!(
         "the commits are not signed, because your key stays outside; `git rebase -f --exec \
          'git commit --amend --no-edit -S' $(git merge-base HEAD {branch}) {branch}` signs them"
     ));
