@@ -238,10 +238,8 @@ fn nothing_outlives_the_owner_even_where_the_guest_is_stopped() {
              sleep 0.3; guest=$(cut -d' ' -f4 /proc/$PPID/stat); kill -STOP $guest; exec sleep {ended}"
         );
         let mut owner = person
-            .program(person.binary())
-            .args(RUN.split(' '))
-            .args(["--", "sh", "-c", &script])
-            .current_dir(person.project())
+            .script(RUN, &script)
+            .command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()

@@ -137,10 +137,8 @@ fn a_connection_whose_server_is_gone_does_not_reach_the_next_one() {
         let port = port.unwrap().local_addr().unwrap().port().to_string();
         let script = format!("exec python3 cookie.py {port}");
         let mut inside = person
-            .program(person.binary())
-            .args(RUN.split(' '))
-            .args(["--", "sh", "-c", &script])
-            .current_dir(person.project())
+            .script(RUN, &script)
+            .command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -286,10 +284,8 @@ fn nothing_inside_outlives_the_monitor_or_gets_a_socket_without_it() {
              # {left}' < /dev/null > /dev/null 2>&1 & exec sleep 600"
         );
         let mut owner = person
-            .program(person.binary())
-            .args(RUN.split(' '))
-            .args(["--", "sh", "-c", &script])
-            .current_dir(person.project())
+            .script(RUN, &script)
+            .command
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
